@@ -1,0 +1,28 @@
+# Each target sets up its own virtual environment when there is none.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: test check bench format clean
+
+test: .venv/ready  ## run all tests
+	$(BIN)/python -m pytest
+
+check: .venv/ready  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/ready  ## the operator beside its alternatives, as ratios
+	$(BIN)/python -m toeplix bench ops
+
+format: .venv/ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

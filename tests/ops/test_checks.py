@@ -1,0 +1,99 @@
+"""Bad input: the error names the argument, its value and the rule."""
+
+import pytest
+import torch
+from jaxtyping import config
+
+from toeplix import (
+    decoder,
+    toeplitz,
+    toeplitz_continued,
+    toeplitz_packed,
+    toeplitz_padded,
+    toeplitz_windowed,
+)
+
+X, KERNEL = torch.randn(2, 5, 3, 4), torch.randn(3, 5)
+ROW = X[:1]
+
+CASES = {
+    "rank of x": (lambda: toeplitz(X[0], KERNEL), ValueError, r"x must have 4 axes.*\(5, 3, 4\)"),
+    "rank of kernel": (
+        lambda: toeplitz(X, KERNEL[0]),
+        ValueError,
+        r"kernel must have 2 axes.*\(5,\)",
+    ),
+    "short kernel": (
+        lambda: toeplitz(X, KERNEL[:, :4]),
+        ValueError,
+        "4 taps and x has 5 positions",
+    ),
+    "heads": (lambda: toeplitz(X, KERNEL[:2]), ValueError, "kernel has 2 heads and x has 3"),
+    "integer x": (lambda: toeplitz(X.long(), KERNEL), TypeError, "x must be.*floating.*int64"),
+    "integer kernel": (lambda: toeplitz(X, KERNEL.int()), TypeError, "kernel.*floating.*int32"),
+    "complex x": (lambda: toeplitz(X.to(torch.complex64), KERNEL), TypeError, "complex64"),
+    "no tensor": (lambda: toeplitz(X.tolist(), KERNEL), TypeError, "x must be a tensor.*list"),
+    "no positions": (lambda: toeplitz(X[:, :0], KERNEL), ValueError, "t must be at least 1"),
+    "no taps": (lambda: toeplitz_windowed(X, KERNEL[:, :0]), ValueError, "n must be at least 1"),
+    "path": (lambda: toeplitz(X, KERNEL, path="fast"), ValueError, "path='fast' is unknown.*fft"),
+    "exact": (
+        lambda: toeplitz(X, KERNEL, path="fft", exact=True),
+        ValueError,
+        "path='fft' is causal to rounding only.*blocked",
+    ),
+    "packed batch": (lambda: toeplitz_packed(X, KERNEL, [0, 5]), ValueError, "one row"),
+    "offsets end": (lambda: toeplitz_packed(ROW, KERNEL, [0, 4]), ValueError, r"t=5, got \[0, 4\]"),
+    "offsets fall": (lambda: toeplitz_packed(ROW, KERNEL, [0, 4, 3, 5]), ValueError, "must rise"),
+    "offsets kind": (lambda: toeplitz_packed(ROW, KERNEL, [0, 2.5, 5]), TypeError, "integers"),
+    "offsets float": (
+        lambda: toeplitz_packed(ROW, KERNEL, torch.tensor([0.0, 5.0])),
+        TypeError,
+        "float32",
+    ),
+    "long document": (
+        lambda: toeplitz_packed(ROW, KERNEL[:, :3], [0, 5]),
+        ValueError,
+        "document has 5 positions and kernel 3 taps",
+    ),
+    "mask shape": (
+        lambda: toeplitz_padded(X, KERNEL, torch.ones(2, 4).bool()),
+        ValueError,
+        r"\(2, 5\).*\(2, 4\)",
+    ),
+    "mask dtype": (lambda: toeplitz_padded(X, KERNEL, torch.ones(2, 5)), TypeError, "float32"),
+    "mask hole": (
+        lambda: toeplitz_padded(X, KERNEL, torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])),
+        ValueError,
+        "hole in row 1",
+    ),
+    "history shape": (
+        lambda: toeplitz_continued(X, KERNEL, X[:1]),
+        ValueError,
+        "history must agree with x",
+    ),
+    "history dtype": (
+        lambda: toeplitz_continued(X, KERNEL, X.double()),
+        TypeError,
+        "history is torch.float64",
+    ),
+    "decoder kind": (lambda: decoder(KERNEL, X, kind="magic"), ValueError, "kind='magic'"),
+    "decoder horizon": (lambda: decoder(KERNEL, X, horizon=0), ValueError, "horizon=0"),
+    "decoder heads": (lambda: decoder(KERNEL[:2], X), ValueError, "past has 3 heads and kernel 2"),
+    "step shape": (lambda: decoder(KERNEL, X).step(X[:, 0, :, :2]), ValueError, "x must be"),
+    "step heads": (lambda: decoder(KERNEL, X).emit(X[:, 0], first=1), ValueError, "heads 1 .. 3"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _as_a_user_meets_it():
+    """Without the type checks of the test suite, which would refuse first."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused_with_a_reason(case):
+    call, kind, words = CASES[case]
+    with pytest.raises(kind, match=words):
+        call()

@@ -1,0 +1,101 @@
+"""Decoding equals the whole product, at lengths that cross every leaf and tile."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ops.oracle import random_pair, spelled_out
+from toeplix import decoder, toeplitz, toeplitz_windowed
+from toeplix.ops import DECODERS, choice
+from toeplix.ops.history import History
+from toeplix.ops.online import LEAF, MATMUL, Online
+
+
+def stepped(state, x):
+    return torch.stack([state.step(part) for part in x.unbind(1)], 1)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+@given(
+    past=st.integers(0, 150),
+    steps=st.integers(1, 150),
+    taps=st.sampled_from([1, 2, LEAF - 1, LEAF, LEAF + 1, 100, 2 * LEAF, 400]),
+    bounded=st.booleans(),
+)
+def test_stepping_equals_the_definition(kind, past, steps, taps, bounded):
+    x, kernel = random_pair(2, past + steps, 2, 3, taps)
+    state = decoder(kernel, x[:, :past], horizon=steps if bounded else None, kind=kind)
+    torch.testing.assert_close(stepped(state, x[:, past:]), spelled_out(x, kernel)[:, past:])
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_across_the_largest_tiles_and_round_again(kind):
+    """Matmul tiles, FFT tiles, the turn of the buffer, and the sliding window after it."""
+    taps = 4 * MATMUL - 3
+    time = 3 * 4 * MATMUL + 5
+    x, kernel = random_pair(1, time, 2, 2, taps)
+    state = decoder(kernel, x[:, :0], kind=kind)
+    torch.testing.assert_close(
+        stepped(state, x), toeplitz_windowed(x, kernel, exact=True), rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dtypes(kind, dtype):
+    x, kernel = random_pair(1, 300, 1, 4, dtype=dtype)
+    y = stepped(decoder(kernel, x[:, :100], kind=kind), x[:, 100:])
+    expected = spelled_out(x.double(), kernel.double())[:, 100:]
+    assert y.dtype == dtype
+    bound = 8 * torch.finfo(dtype).eps * expected.abs().max().item()
+    torch.testing.assert_close(y.double(), expected, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_layers_share_one_state(kind):
+    """Layer 2 reads what layer 1 gave at the same position; tiles serve both together."""
+    x, kernel = random_pair(1, 200, 1, 4)
+    two = torch.stack([kernel[0], kernel[0].flip(0)])
+    state = decoder(two, x.new_zeros(1, 0, 2, 4), kind=kind)
+    outputs = []
+    for part in x.unbind(1):
+        middle = state.emit(part, first=0).tanh()
+        outputs.append(state.emit(middle, first=1))
+        state.advance()
+    expected = toeplitz(toeplitz(x, two[:1], exact=True).tanh(), two[1:], exact=True)
+    torch.testing.assert_close(torch.stack(outputs, 1), expected)
+
+
+def test_memory_depends_on_the_horizon_not_on_the_prompt():
+    kernel = torch.randn(1, 4096)
+    sizes = {Online(kernel, torch.randn(1, p, 1, 8), horizon=64).bytes for p in (0, 100, 4000)}
+    assert sizes == {64 * 8 * 4}
+    endless = Online(kernel, torch.randn(1, 10, 1, 8))
+    assert endless.bytes == 4096 * 8 * 4
+
+
+def test_a_step_allocates_no_new_history():
+    state = History(torch.randn(1, 100), torch.randn(1, 10, 1, 4), horizon=20)
+    buffer = state._inputs.data_ptr()
+    for _ in range(20):
+        state.step(torch.randn(1, 1, 4))
+    assert state._inputs.data_ptr() == buffer
+
+
+def test_the_chooser_follows_the_reach():
+    longest = choice.DECODE_HISTORY["cpu"]
+    kernel = torch.randn(1, 4 * longest)
+    nothing = torch.zeros(1, 0, 1, 2)
+    assert isinstance(decoder(kernel, nothing, horizon=longest), History)
+    assert isinstance(decoder(kernel, nothing, horizon=longest + 1), Online)
+    assert isinstance(decoder(kernel[:, :longest], nothing), History)
+    assert isinstance(decoder(kernel, nothing), Online)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_the_horizon_is_kept(kind):
+    state = decoder(torch.randn(1, 8), torch.zeros(1, 0, 1, 2), horizon=3, kind=kind)
+    stepped(state, torch.randn(1, 3, 1, 2))
+    with pytest.raises(ValueError, match="past the horizon of 3"):
+        state.step(torch.randn(1, 1, 2))

@@ -1,0 +1,166 @@
+"""The causal Toeplitz product: the one operation everything here rests on.
+
+    y[b, t, h, c] = sum over s <= t of kernel[h, t - s] * x[b, s, h, c]
+
+    toeplitz             a whole sequence             dense.py blocked.py transform.py fft.py halving.py
+    toeplitz_packed      documents laid end to end    packed.py
+    toeplitz_padded      batches with padding         packed.py
+    toeplitz_windowed    longer than the kernel       windowed.py
+    toeplitz_continued   a chunk after a past         windowed.py
+    decoder              one position at a time       decoder.py history.py online.py
+
+Axes: b batch, t time, h heads, c channels of one head.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from toeplix.ops import autograd, choice, packed
+from toeplix.ops.checks import check_mask, check_offsets, check_path, check_product
+from toeplix.ops.decoder import Decoder
+from toeplix.ops.dense import toeplitz_matrix
+from toeplix.ops.history import History
+from toeplix.ops.online import Online
+from toeplix.ops.windowed import toeplitz_continued, toeplitz_windowed
+
+__all__ = [
+    "Decoder",
+    "decoder",
+    "toeplitz",
+    "toeplitz_continued",
+    "toeplitz_matrix",
+    "toeplitz_packed",
+    "toeplitz_padded",
+    "toeplitz_windowed",
+]
+
+DECODERS: dict[str, type[Decoder]] = {"history": History, "online": Online}
+
+
+def toeplitz(
+    x: Float[Tensor, "b t h c"],
+    kernel: Float[Tensor, "h n"],
+    *,
+    path: str = "auto",
+    exact: bool = False,
+) -> Float[Tensor, "b t h c"]:
+    """The causal Toeplitz product `y[b,t,h,c] = sum_{s<=t} kernel[h,t-s] x[b,s,h,c]`, in x's dtype.
+
+    Every head has one filter, shared by its channels. The kernel may have more taps than x has
+    positions; the extra ones are not read.
+
+    Args:
+        x: sequences `(b, t, h, c)`, of any floating dtype and layout. Half precision is computed
+            in float32 inside, with or without autocast.
+        kernel: filters `(h, n)` with `n >= t`.
+        path: `"auto"` takes the fastest by length, columns and device (a measured rule, see
+            `toeplix.ops.choice`); `"dense"`, `"blocked"`, `"transform"`, `"fft"`, `"halving"` name one.
+        exact: with True, no rounding from the future reaches the past: whatever finite values
+            follow position t, the outputs up to t stay the same bit for bit. The paths `fft` and
+            `transform` do not promise this: their rounding errors scale with the largest value of the
+            whole sequence, so a spike of 1e4 in the future moves the past by about 1e-4 in float32.
+
+    Differentiable to any order in x and kernel; under `torch.compile` to first order.
+
+    >>> import torch
+    >>> x = torch.tensor([1.0, 10.0, 100.0]).view(1, 3, 1, 1)
+    >>> kernel = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> toeplitz(x, kernel).flatten().tolist()
+    [1.0, 12.0, 123.0]
+    """
+    check_product(x, kernel)
+    return autograd.product(x, kernel, check_path(path, exact))
+
+
+def toeplitz_packed(
+    x: Float[Tensor, "1 t h c"],
+    kernel: Float[Tensor, "h n"],
+    offsets: Int[Tensor, " documents_plus_1"] | list[int],
+    *,
+    path: str = "auto",
+    exact: bool = False,
+) -> Float[Tensor, "1 t h c"]:
+    """Documents laid end to end, each multiplied as if it were alone.
+
+    Document i takes the positions `offsets[i] .. offsets[i + 1]`, as in the `cu_seqlens` of
+    attention kernels; offsets rise from 0 to t, and empty documents are allowed. The kernel needs
+    as many taps as the longest document has positions. Cost is near the sum over documents.
+    """
+    check_product(x, kernel, beyond=True)
+    if x.shape[0] != 1:
+        raise ValueError(f"packed documents lie in one row: x must be (1, t, h, c), got {x.shape}")
+    bounds = check_offsets(offsets)
+    find = _from_offsets if torch.compiler.is_compiling() else packed.segments_from_offsets
+    segments = autograd.Segments(*find(bounds, x.shape[1]))
+    return autograd.product(x, kernel, check_path(path, exact), segments)
+
+
+def toeplitz_padded(
+    x: Float[Tensor, "b t h c"],
+    kernel: Float[Tensor, "h n"],
+    mask: Bool[Tensor, "b t"] | Int[Tensor, "b t"],
+    *,
+    path: str = "auto",
+    exact: bool = False,
+) -> Float[Tensor, "b t h c"]:
+    """One document a row, padded on the left, the right or both; pads are not read, and give zero.
+
+    `mask` is true (or 1) where a position is real, as tokenizers return it. The first real
+    position of a row is its time 0: the values equal those of the document alone.
+    """
+    check_product(x, kernel, beyond=True)
+    real = check_mask(mask, x)
+    find = _from_mask if torch.compiler.is_compiling() else packed.segments_from_mask
+    return autograd.product(x, kernel, check_path(path, exact), autograd.Segments(*find(real)))
+
+
+def decoder(
+    kernel: Float[Tensor, "h n"],
+    past: Float[Tensor, "b p h c"],
+    *,
+    horizon: int | None = None,
+    kind: str = "auto",
+) -> Decoder:
+    """A state from which outputs follow one position at a time, exactly as `toeplitz_windowed` gives.
+
+    Args:
+        kernel: filters `(h, n)`; a step reads the last n positions.
+        past: inputs before the first step, `(b, p, h, c)`; p may be 0. They are not kept.
+        horizon: how many steps will be taken, if known: bounds the memory. None: no end.
+        kind: `"history"` reads all inputs in reach at every step, `"online"` is near-linear;
+            `"auto"` takes the faster by the number of positions in reach, as measured.
+
+    >>> state = decoder(torch.tensor([[1.0, 2.0, 3.0]]), past=torch.zeros(1, 0, 1, 1))
+    >>> [state.step(torch.tensor([[[v]]])).item() for v in (1.0, 10.0, 100.0)]
+    [1.0, 12.0, 123.0]
+    """
+    if kind == "auto":
+        reach = min(kernel.shape[-1], past.shape[1] + (horizon or kernel.shape[-1]))
+        longest = choice.DECODE_HISTORY.get(past.device.type, choice.DECODE_HISTORY["cpu"])
+        kind = "history" if reach <= longest else "online"
+    if kind not in DECODERS:
+        raise ValueError(f"kind={kind!r} is unknown: use 'auto' or one of {', '.join(DECODERS)}")
+    return DECODERS[kind](kernel, past, horizon)
+
+
+# Finding the segments looks at values, which a compiled graph may not: there it is an operator.
+@torch.library.custom_op("toeplix::segments_from_offsets", mutates_args=())
+def _from_offsets(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
+    return packed.segments_from_offsets(offsets, time)
+
+
+@_from_offsets.register_fake
+def _(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
+    return offsets.new_empty(offsets.shape[0] - 1), offsets.new_empty(offsets.shape[0] - 1)
+
+
+@torch.library.custom_op("toeplix::segments_from_mask", mutates_args=())
+def _from_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
+    return packed.segments_from_mask(mask)
+
+
+@_from_mask.register_fake
+def _(mask: Tensor) -> tuple[Tensor, Tensor]:
+    rows = mask.new_empty(mask.shape[0], dtype=torch.int64)
+    return rows, torch.empty_like(rows)

@@ -1,0 +1,92 @@
+"""Matmul tiles that skip the zero half of the Toeplitz matrix: fastest for short sequences.
+
+Time is cut into block rows of m positions. Since the matrix is Toeplitz, all block rows read one
+panel, and each only as much of it as lies below the diagonal (time padded to T, a multiple of m):
+
+    panel[h, a, j]  = kernel[h, T - m + a - j]        (0 where the lag is negative)
+    y[i-th m rows]  = panel[:, :, T - (i+1) m :] @ x[: (i+1) m]
+
+The transpose reads `mirror[h, a, j] = kernel[h, j - a]` in the same way. Causality is exact: future
+positions meet only zeros of the matrix, so no finite value of theirs can move a past output.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from toeplix.ops import contract
+from toeplix.ops.contract import Gradient
+
+TILE = 64
+UNDIVIDED = 128  # up to here one whole matrix is as fast as tiles
+FEW = 2**18  # elements of x below which calls cost more than the flops that tiles save
+
+
+def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
+    x = x.contiguous()
+    tile = _tile(x.shape[1])
+    panel = _panel(kernel, tile)
+    y = torch.empty_like(x)
+    for first, last in _rows(x.shape[1], tile):
+        columns = panel[:, : last - first, panel.shape[-1] - first - tile :][..., :last]
+        contract.apply(columns, x[:, :last], y[:, first:last])
+    return y
+
+
+def gradient(
+    g: Float[Tensor, "b t h c"],
+    x: Float[Tensor, "b t h c"],
+    kernel: Float[Tensor, "h t"],
+    need_x: bool,
+    need_kernel: bool,
+) -> Gradient:
+    g = g.contiguous()
+    dx = _transposed(g, kernel) if need_x else None
+    return dx, _correlation(g, x.contiguous(), kernel) if need_kernel else None
+
+
+def _transposed(g: Tensor, kernel: Tensor) -> Tensor:
+    """`dx[s] = sum_{t >= s} kernel[t - s] g[t]`."""
+    time, tile = g.shape[1], _tile(g.shape[1])
+    mirror = _mirror(kernel, tile)
+    dx = torch.empty_like(g)
+    for first, last in _rows(time, tile):
+        columns = mirror[:, : last - first, : time - first]
+        contract.apply(columns, g[:, first:], dx[:, first:last])
+    return dx
+
+
+def _correlation(g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
+    """`dkernel[l] = sum g[t] x[t - l]`: a gradient for the panel, then sums of its diagonals."""
+    heads, time = kernel.shape
+    tile = _tile(time) if x.numel() < FEW else TILE
+    padded = -(-time // tile) * tile
+    dpanel = kernel.new_zeros(heads, tile, padded)
+    for first, last in _rows(time, tile):
+        window = dpanel[:, : last - first, padded - first - tile :][..., :last]
+        contract.correlate(g[:, first:last], x[:, :last], window)
+    # panel[a, j] holds lag T - m + a - j, so lag 0 is the diagonal with a - j = m - T
+    return contract.diagonal_sums(dpanel)[:, tile - 1 : tile - 1 + time]
+
+
+def _tile(time: int) -> int:
+    return time if time <= UNDIVIDED else TILE
+
+
+def _rows(time: int, tile: int) -> list[tuple[int, int]]:
+    return [(first, min(first + tile, time)) for first in range(0, time, tile)]
+
+
+def _panel(kernel: Tensor, tile: int) -> Tensor:
+    """`panel[h, a, j] = kernel[h, T - m + a - j]`."""
+    time = kernel.shape[1]
+    padded = -(-time // tile) * tile
+    # lags from T-1 down to 1-m; a window of T of them is a row
+    falling = torch.nn.functional.pad(kernel.flip(-1), (padded - time, tile - 1))
+    return falling.unfold(-1, padded, 1).flip(1)
+
+
+def _mirror(kernel: Tensor, tile: int) -> Tensor:
+    """`mirror[h, a, j] = kernel[h, j - a]`."""
+    rising = torch.nn.functional.pad(kernel, (tile - 1, 0))
+    return rising.unfold(-1, kernel.shape[1], 1).flip(1)

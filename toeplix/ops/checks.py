@@ -1,0 +1,104 @@
+"""What the operator refuses, and the words it does so with: the argument, its value, the rule."""
+
+import torch
+from torch import Tensor
+
+from toeplix.ops import choice
+from toeplix.ops.paths import PATHS
+
+
+def check_product(x: Tensor, kernel: Tensor, *, beyond: bool = False) -> None:
+    """Refuse what `toeplitz` cannot multiply; `beyond` allows more positions than taps."""
+    check_sequence("x", x)
+    check_kernel(kernel)
+    time, heads = x.shape[1], x.shape[2]
+    if kernel.shape[0] != heads:
+        raise ValueError(
+            f"kernel has {kernel.shape[0]} heads and x has {heads}: kernel must be (h, n) and x "
+            f"(b, t, h, c) with the same h, got {tuple(kernel.shape)} and {tuple(x.shape)}"
+        )
+    if kernel.shape[1] < time and not beyond:
+        raise ValueError(
+            f"kernel has {kernel.shape[1]} taps and x has {time} positions: a causal product needs "
+            "n >= t (toeplitz_windowed takes longer sequences, reading the last n positions)"
+        )
+    if kernel.device != x.device:
+        raise ValueError(f"kernel is on {kernel.device} and x on {x.device}: move one of them")
+
+
+def check_sequence(name: str, x: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor (b, t, h, c), got {type(x).__name__}")
+    if x.ndim != 4:
+        raise ValueError(f"{name} must have 4 axes (b, t, h, c), got shape {tuple(x.shape)}")
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be of a floating dtype, got {x.dtype}")
+    if x.shape[1] == 0:
+        raise ValueError(f"{name} has no positions: t must be at least 1, got {tuple(x.shape)}")
+
+
+def check_kernel(kernel: Tensor) -> None:
+    if not isinstance(kernel, Tensor):
+        raise TypeError(f"kernel must be a tensor (h, n), got {type(kernel).__name__}")
+    if kernel.ndim != 2:
+        raise ValueError(f"kernel must have 2 axes (h, n), got shape {tuple(kernel.shape)}")
+    if not kernel.is_floating_point():
+        raise TypeError(f"kernel must be of a floating dtype, got {kernel.dtype}")
+    if kernel.shape[1] == 0:
+        raise ValueError(f"kernel has no taps: n must be at least 1, got {tuple(kernel.shape)}")
+
+
+def check_path(path: str, exact: bool) -> str:
+    """The name that `paths` understands: a path, or one of the two automatic modes."""
+    if path == choice.AUTO:
+        return choice.AUTO_EXACT if exact else choice.AUTO
+    if path not in PATHS:
+        raise ValueError(f"path={path!r} is unknown: use 'auto' or one of {', '.join(PATHS)}")
+    if exact and not PATHS[path].exact:
+        able = ", ".join(name for name, entry in PATHS.items() if entry.exact)
+        raise ValueError(
+            f"path={path!r} is causal to rounding only: exact=True needs one of {able}"
+        )
+    return path
+
+
+def check_like(name: str, other: Tensor, x: Tensor) -> None:
+    """Another sequence that must agree with x in all but its length."""
+    check_sequence(name, other)
+    same = (x.shape[0], *x.shape[2:])
+    if (other.shape[0], *other.shape[2:]) != same:
+        raise ValueError(
+            f"{name} must agree with x in batch, heads and channels, got {tuple(other.shape)} "
+            f"beside {tuple(x.shape)}"
+        )
+    if other.dtype != x.dtype or other.device != x.device:
+        raise TypeError(
+            f"{name} is {other.dtype} on {other.device} and x is {x.dtype} on {x.device}: "
+            "both must agree"
+        )
+
+
+def check_offsets(offsets: object) -> Tensor:
+    """A flat tensor of integers, from a tensor, list or tuple."""
+    if isinstance(offsets, list | tuple) and all(isinstance(value, int) for value in offsets):
+        offsets = torch.tensor(offsets, dtype=torch.int64)
+    if not isinstance(offsets, Tensor):
+        raise TypeError(f"offsets must be a list or a flat tensor of integers, got {offsets!r}")
+    if offsets.ndim != 1 or offsets.is_floating_point() or offsets.dtype == torch.bool:
+        raise TypeError(
+            "offsets must be a list or a flat tensor of integers, "
+            f"got {offsets.dtype} {tuple(offsets.shape)}"
+        )
+    return offsets.long()
+
+
+def check_mask(mask: Tensor, x: Tensor) -> Tensor:
+    """A mask of booleans, from one of booleans or of zeros and ones."""
+    if not isinstance(mask, Tensor) or mask.is_floating_point():
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"mask must be a tensor of booleans or of zeros and ones, got {kind}")
+    if mask.shape != x.shape[:2]:
+        raise ValueError(
+            f"mask must be (b, t) = {tuple(x.shape[:2])} as x says, got {tuple(mask.shape)}"
+        )
+    return mask.bool()

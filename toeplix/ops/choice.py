@@ -1,0 +1,97 @@
+"""Which path is fastest where. The rule is data; `toeplix bench ops --tune` measures it anew.
+
+For each kind of device and each demand on causality, a list of bands. A band holds up to a number
+of columns (sequences times channels per head: what one filter multiplies; None: any) and lists paths
+with the longest time for which each is taken. The first band and the first path that fit are used.
+"""
+
+import json
+import os
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from typing import TypedDict
+
+AUTO, AUTO_EXACT = "auto", "auto-exact"
+
+
+class Band(TypedDict):
+    columns: int | None
+    paths: list[tuple[int | None, str]]
+
+
+Rule = dict[str, dict[str, list[Band]]]
+
+# cpu: two cores with AVX2, PyTorch 2.13 with MKL, float32, forward and backward together.
+# cuda: not measured here; run `toeplix bench ops --tune` on the machine that counts.
+RULE: Rule = {
+    "cpu": {
+        AUTO: [
+            {"columns": 16, "paths": [(128, "blocked"), (None, "fft")]},
+            {"columns": None, "paths": [(320, "blocked"), (None, "fft")]},
+        ],
+        AUTO_EXACT: [{"columns": None, "paths": [(1024, "blocked"), (None, "halving")]}],
+    },
+    "cuda": {
+        AUTO: [{"columns": None, "paths": [(1024, "blocked"), (None, "fft")]}],
+        AUTO_EXACT: [{"columns": None, "paths": [(4096, "blocked"), (None, "halving")]}],
+    },
+}
+
+# Longest reach (positions that a step can read) for which reading them all is the faster decoder.
+DECODE_HISTORY = {"cpu": 512, "cuda": 4096}
+
+
+def choose(mode: str, device: str, time: int, columns: int) -> str:
+    """The name of the path for `columns` columns of length `time`."""
+    rule = current_rule()
+    for band in rule.get(device, rule["cpu"])[mode]:
+        if band["columns"] is None or columns <= band["columns"]:
+            for longest, path in band["paths"]:
+                if longest is None or time <= longest:
+                    return path
+    raise AssertionError(f"the rule for {device!r} has no path for {columns} columns of {time}")
+
+
+def rule_file() -> Path:
+    """Where a measured rule is kept: `$TOEPLIX_RULE`, else the user's configuration directory."""
+    if named := os.environ.get("TOEPLIX_RULE"):
+        return Path(named)
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "toeplix" / "paths.json"
+
+
+@lru_cache(maxsize=1)
+def current_rule() -> Rule:
+    """The built-in rule, with the devices that the user's file speaks of replaced."""
+    file = rule_file()
+    try:
+        measured = json.loads(file.read_text())["rule"]
+        check(measured)
+    except FileNotFoundError:
+        return RULE
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        warnings.warn(
+            f"ignoring the operator rule in {file} ({problem}); "
+            "run `toeplix bench ops --tune` to write a new one, or delete the file",
+            stacklevel=2,
+        )
+        return RULE
+    return RULE | measured
+
+
+def check(rule: Rule) -> None:
+    """Raise ValueError unless every device has complete bands of known paths."""
+    from toeplix.ops.paths import PATHS
+
+    for device, modes in rule.items():
+        for mode in (AUTO, AUTO_EXACT):
+            bands = modes[mode]
+            if not bands or bands[-1]["columns"] is not None:
+                raise ValueError(f"the last band of {device}/{mode} must have columns null")
+            for band in bands:
+                if not band["paths"] or band["paths"][-1][0] is not None:
+                    raise ValueError(f"the last path of a band of {device}/{mode} needs time null")
+                for _, path in band["paths"]:
+                    if path not in PATHS or (mode == AUTO_EXACT and not PATHS[path].exact):
+                        raise ValueError(f"{path!r} cannot serve {device}/{mode}")

@@ -1,0 +1,51 @@
+"""The definition of the causal Toeplitz product, and the oracle of every other path.
+
+    y[b, t, h, c] = sum over s <= t of kernel[h, t - s] * x[b, s, h, c]
+
+    toeplitz_matrix    the lower-triangular matrix of a kernel
+    product            that matrix times x:                       O(t^2) time and memory
+    gradient           its transpose, and the sums along its diagonals
+
+Axes, here and in every file of this package: b batch, t time (s a second time axis),
+h heads, c channels of one head, l lag.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from toeplix.ops.contract import Gradient
+
+
+def toeplitz_matrix(kernel: Float[Tensor, "h t"]) -> Float[Tensor, "h t t"]:
+    """Lower-triangular matrix with `kernel[:, l]` down its l-th subdiagonal."""
+    lag = _lags(kernel.shape[-1], kernel.device)
+    return kernel[:, lag.clamp(min=0)].masked_fill(lag < 0, 0)
+
+
+def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
+    """`y[b, t, h, c] = sum_s matrix[h, t, s] x[b, s, h, c]`."""
+    return torch.einsum("hts,bshc->bthc", toeplitz_matrix(kernel), x)
+
+
+def gradient(
+    g: Float[Tensor, "b t h c"],
+    x: Float[Tensor, "b t h c"],
+    kernel: Float[Tensor, "h t"],
+    need_x: bool,
+    need_kernel: bool,
+) -> Gradient:
+    """`dx[s] = sum_{t>=s} kernel[t-s] g[t]` and `dkernel[l] = sum_{b,t,c} g[t] x[t-l]`."""
+    dx = torch.einsum("hts,bthc->bshc", toeplitz_matrix(kernel), g) if need_x else None
+    if not need_kernel:
+        return dx, None
+    lag = _lags(kernel.shape[-1], kernel.device)
+    dmatrix = torch.einsum("bthc,bshc->hts", g, x)
+    dkernel = torch.zeros_like(kernel)
+    dkernel.index_add_(1, lag[lag >= 0], dmatrix[:, lag >= 0])
+    return dx, dkernel
+
+
+def _lags(time: int, device: torch.device) -> Tensor:
+    position = torch.arange(time, device=device)
+    return position[:, None] - position

@@ -1,0 +1,120 @@
+"""Documents and padding: no position reads another document or a pad.
+
+    toeplitz_packed   documents laid end to end in one row, told apart by offsets (cu_seqlens)
+    toeplitz_padded   one document a row, padded on either side, told apart by a mask
+
+Both are the same thing: a list of segments, each multiplied as if it were alone. Segments of similar
+length are gathered into one batch, padded with zeros by at most a third, multiplied there and
+scattered back: the cost is near the sum over documents, and memory is linear. Outputs
+at pads are zero.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from toeplix.ops import paths
+from toeplix.ops.contract import Gradient
+
+SHORT = 32  # segments up to here share one batch: below it, padding costs less than a call
+SLACK = 0.75  # in a batch, the shortest segment has at least this part of the longest
+
+
+class Group(NamedTuple):
+    """Segments of similar length: flat positions `(n, longest)`, and which of them are real."""
+
+    positions: Tensor
+    real: Bool[Tensor, "n longest"]
+
+    def gather(self, x: Tensor) -> Float[Tensor, "n longest h c"]:
+        flat = x.reshape(-1, *x.shape[2:])
+        rows = flat[self.positions.flatten()].unflatten(0, self.positions.shape)
+        return rows.masked_fill_(~self.real[:, :, None, None], 0)
+
+    def scatter(self, rows: Tensor, y: Tensor) -> None:
+        y.view(-1, *y.shape[2:])[self.positions[self.real]] = rows[self.real]
+
+
+def forward(x: Tensor, kernel: Tensor, path: str, starts: Tensor, lengths: Tensor) -> Tensor:
+    y = x.new_zeros(x.shape)
+    for group in groups(x, kernel, starts, lengths):
+        group.scatter(paths.forward(group.gather(x), kernel, path), y)
+    return y
+
+
+def backward(
+    g: Tensor,
+    x: Tensor | None,
+    kernel: Tensor,
+    path: str,
+    need_x: bool,
+    need_kernel: bool,
+    starts: Tensor,
+    lengths: Tensor,
+) -> Gradient:
+    dx = g.new_zeros(g.shape) if need_x else None
+    dkernel = torch.zeros_like(kernel) if need_kernel else None
+    for group in groups(g, kernel, starts, lengths):
+        part = None if x is None else group.gather(x)
+        du, dk = paths.backward(group.gather(g), part, kernel, path, need_x, need_kernel)
+        if dx is not None and du is not None:
+            group.scatter(du, dx)
+        if dkernel is not None and dk is not None:
+            dkernel += dk
+    return dx, dkernel
+
+
+def groups(x: Tensor, kernel: Tensor, starts: Tensor, lengths: Tensor) -> list[Group]:
+    """Segments sorted into batches of similar length."""
+    total = x.shape[0] * x.shape[1]
+    pairs = sorted(zip(lengths.tolist(), starts.tolist(), strict=True), reverse=True)
+    pairs = [(length, start) for length, start in pairs if length > 0]
+    if pairs and pairs[0][0] > kernel.shape[1]:
+        raise ValueError(
+            f"a document has {pairs[0][0]} positions and kernel {kernel.shape[1]} taps: a causal "
+            "product needs n >= the longest document"
+        )
+    result = []
+    while pairs:
+        longest = pairs[0][0]
+        least = 0 if longest <= SHORT else max(SHORT, SLACK * longest)
+        members = [pair for pair in pairs if pair[0] > least]
+        pairs = pairs[len(members) :]
+        length, start = torch.tensor(members, device=x.device).unbind(1)
+        time = torch.arange(longest, device=x.device)
+        positions = (start[:, None] + time).clamp(max=total - 1)
+        result.append(Group(positions, time < length[:, None]))
+    return result
+
+
+def segments_from_offsets(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
+    """Starts and lengths of documents between `[0, ..., t]`."""
+    lengths = offsets.diff()
+    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != time or (lengths < 0).any():
+        raise ValueError(
+            f"offsets must rise from 0 to t={time}, got {_shortened(offsets.tolist())}"
+        )
+    return offsets[:-1].clone(), lengths
+
+
+def segments_from_mask(mask: Bool[Tensor, "b t"]) -> tuple[Tensor, Tensor]:
+    """Start (in the flattened batch) and length of the one run of True in every row."""
+    batch, time = mask.shape
+    lengths = mask.sum(1)
+    first = mask.int().argmax(1)
+    position = torch.arange(time, device=mask.device)
+    run = (position >= first[:, None]) & (position < (first + lengths)[:, None])
+    broken = (run != mask).any(1)
+    if broken.any():
+        row = int(broken.nonzero()[0])
+        raise ValueError(
+            f"mask has a hole in row {row}: real positions must be one run, with padding before "
+            "or after it (documents laid end to end go through toeplitz_packed)"
+        )
+    return first + torch.arange(batch, device=mask.device) * time, lengths
+
+
+def _shortened(values: list[int]) -> str:
+    return str(values) if len(values) <= 12 else f"[{values[0]}, {values[1]}, ..., {values[-1]}]"

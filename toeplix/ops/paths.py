@@ -1,0 +1,88 @@
+"""The paths by name, and the two calls that every user of them makes: `forward` and `backward`.
+
+Here numbers get their working precision: paths compute in float64 for float64 and in float32
+for everything else, autocast or not, and results return in the dtype they came in.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from toeplix.ops import blocked, choice, dense, fft, halving, transform
+from toeplix.ops.contract import Gradient
+
+
+class Path(NamedTuple):
+    product: Callable[[Tensor, Tensor], Tensor]
+    gradient: Callable[[Tensor, Tensor, Tensor, bool, bool], Gradient]
+    exact: bool  # no rounding of the future reaches the past
+    converts: bool = False  # takes half precision as it is and converts piece by piece
+
+
+PATHS: dict[str, Path] = {
+    "dense": Path(dense.product, dense.gradient, exact=True),
+    "blocked": Path(blocked.product, blocked.gradient, exact=True),
+    "transform": Path(transform.product, transform.gradient, exact=False),
+    "fft": Path(fft.product, fft.gradient, exact=False, converts=True),
+    "halving": Path(halving.product, halving.gradient, exact=True),
+}
+
+
+def forward(x: Tensor, kernel: Tensor, path: str) -> Tensor:
+    """The product, contiguous and in x's dtype. The kernel may be longer than x."""
+    if x.numel() == 0:
+        return x.new_empty(x.shape)
+    chosen = _path(path, x)
+    with _full_precision(x.device):
+        work = x if chosen.converts else x.to(working_dtype(x))
+        y = chosen.product(work, kernel[:, : x.shape[1]].to(working_dtype(x)))
+        return y.to(x.dtype).contiguous()
+
+
+def backward(
+    g: Tensor, x: Tensor | None, kernel: Tensor, path: str, need_x: bool, need_kernel: bool
+) -> Gradient:
+    """Gradients in the dtypes of g and of the kernel; taps that were not read get zero.
+
+    x is only looked at for the gradient of the kernel.
+    """
+    if g.numel() == 0:
+        return (
+            g.new_empty(g.shape) if need_x else None,
+            torch.zeros_like(kernel) if need_kernel else None,
+        )
+    time, taps = g.shape[1], kernel.shape[1]
+    chosen, dtype = _path(path, g), working_dtype(g)
+    with _full_precision(g.device):
+        work_g, work_x = (
+            part if chosen.converts else part.to(dtype) for part in (g, g if x is None else x)
+        )
+        used = kernel[:, :time].to(dtype)
+        dx, dkernel = chosen.gradient(work_g, work_x, used, need_x, need_kernel)
+        if dx is not None:
+            dx = dx.to(g.dtype).contiguous()
+        if dkernel is not None:
+            if taps > time:
+                dkernel = torch.nn.functional.pad(dkernel, (0, taps - time))
+            dkernel = dkernel.to(kernel.dtype).contiguous()
+        return dx, dkernel
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _path(name: str, x: Tensor) -> Path:
+    if name in (choice.AUTO, choice.AUTO_EXACT):
+        batch, time, _, channels = x.shape
+        name = choice.choose(name, x.device.type, time, batch * channels)
+    return PATHS[name]
+
+
+def _full_precision(device: torch.device) -> AbstractContextManager[object]:
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()

@@ -1,0 +1,84 @@
+"""Beyond the kernel's length, and from one chunk to the next.
+
+One rule for sequences longer than the kernel, the same whether computed whole, in chunks or step
+by step: a position reads the last n positions, itself included,
+
+    y[t] = sum over lags l < min(t + 1, n) of kernel[l] * x[t - l]
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from toeplix.ops import autograd
+from toeplix.ops.carry import carry
+from toeplix.ops.checks import check_like, check_path, check_product
+from toeplix.ops.paths import working_dtype
+
+SEGMENT = 4  # length of a segment in kernels: a quarter of the work overlaps
+
+
+def toeplitz_windowed(
+    x: Float[Tensor, "b t h c"],
+    kernel: Float[Tensor, "h n"],
+    *,
+    path: str = "auto",
+    exact: bool = False,
+) -> Float[Tensor, "b t h c"]:
+    """`toeplitz` for any length: beyond n positions the kernel is a sliding window. O(t log n).
+
+    Arguments as for `toeplitz`, which it equals while `t <= n`.
+    """
+    check_product(x, kernel, beyond=True)
+    return _windowed(x, kernel, check_path(path, exact))
+
+
+def toeplitz_continued(
+    x: Float[Tensor, "b t h c"],
+    kernel: Float[Tensor, "h n"],
+    history: Float[Tensor, "b p h c"],
+    *,
+    path: str = "auto",
+    exact: bool = False,
+) -> Float[Tensor, "b t h c"]:
+    """Outputs of the chunk x that follows `history`: prefill in pieces.
+
+    Equals `toeplitz_windowed(cat([history, x], 1), kernel)[:, p:]`. Only the last n - 1 positions of
+    the history are read, so a caller need not keep more.
+    """
+    check_product(x, kernel, beyond=True)
+    name = check_path(path, exact)
+    if history.ndim == 4 and history.shape[1] == 0:
+        return _windowed(x, kernel, name)
+    check_like("history", history, x)
+    reach = kernel.shape[1] - 1
+    history = history[:, max(0, history.shape[1] - reach) :]
+    if history.shape[1] == 0:
+        return _windowed(x, kernel, name)
+    if torch.is_grad_enabled() and any(part.requires_grad for part in (x, kernel, history)):
+        whole = torch.cat([history, x], 1)
+        return _windowed(whole, kernel, name)[:, history.shape[1] :]
+    work = working_dtype(x)
+    near = _windowed(x, kernel, name)
+    ahead = min(x.shape[1], reach)
+    far = carry(history.to(work), kernel.to(work), ahead)
+    near[:, :ahead] = (near[:, :ahead] + far).to(x.dtype)
+    return near
+
+
+def _windowed(x: Tensor, kernel: Tensor, path: str) -> Tensor:
+    time, taps = x.shape[1], kernel.shape[1]
+    if time <= taps:
+        return autograd.product(x, kernel, path)
+    if time <= SEGMENT * taps:
+        longer = torch.nn.functional.pad(kernel, (0, time - taps))
+        return autograd.product(x, longer, path)
+    # overlapping segments: each recomputes the n - 1 positions before its own and drops them
+    size = SEGMENT * taps
+    hop = size - taps + 1
+    count = -(-time // hop)
+    padded = torch.nn.functional.pad(x, (0, 0, 0, 0, taps - 1, count * hop - time))
+    segments = padded.unfold(1, size, hop).permute(0, 1, 4, 2, 3).flatten(0, 1)
+    longer = torch.nn.functional.pad(kernel, (0, size - taps))
+    y = autograd.product(segments, longer, path)[:, taps - 1 :]
+    return y.unflatten(0, (x.shape[0], count)).flatten(1, 2)[:, :time]
