@@ -1,0 +1,67 @@
+"""The package as a whole: light to import, one direction, and a README that runs."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import toeplix
+
+ROOT = Path(__file__).parent.parent
+HEAVY = ("transformers", "datasets", "matplotlib", "scipy", "pandas", "typer", "rich", "lm_eval")
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_is_light():
+    loaded = run("import sys, toeplix; print(*sys.modules)").split()
+    assert not {name.split(".")[0] for name in loaded} & set(HEAVY)
+
+
+def test_import_adds_little_to_torch():
+    """Counted in modules, not in seconds: what toeplix adds is itself, jaxtyping and numpy."""
+    loaded = run(
+        "import sys, torch; before = set(sys.modules); import toeplix;"
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
+    )
+    third_party = set(loaded.split()) - set(sys.stdlib_module_names)
+    assert third_party <= {"toeplix", "jaxtyping", "wadler_lindig", "numpy", "torch"}
+
+
+def test_imports_point_one_way():
+    """ops knows nothing above it; the package knows nothing of tests."""
+    for file in (ROOT / "toeplix").rglob("*.py"):
+        inside_ops = "ops" in file.relative_to(ROOT / "toeplix").parts
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                assert not name.startswith("tests"), file
+                if inside_ops and name.startswith("toeplix"):
+                    assert name.startswith("toeplix.ops"), f"{file} imports {name}"
+
+
+def test_the_readme_runs():
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        run(block)
+
+
+def test_the_readme_maps_every_file():
+    text = (ROOT / "README.md").read_text()
+    for file in (ROOT / "toeplix").rglob("*.py"):
+        if file.name != "__init__.py":
+            assert file.name in text, f"{file.relative_to(ROOT)} is not in the README's file map"
+
+
+def test_versions_agree():
+    assert f"## {toeplix.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"version: {toeplix.__version__}" in (ROOT / "CITATION.cff").read_text()

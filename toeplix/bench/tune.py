@@ -1,0 +1,90 @@
+"""`toeplix bench ops --tune`: measure where each path wins on this machine, and write the rule.
+
+For a few numbers of columns, all paths are timed forward+backward at rising lengths; where the fastest
+one changes, the rule changes. The file is the one that `toeplix.ops.choice` reads.
+"""
+
+import json
+import os
+import statistics
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from toeplix import timing
+from toeplix.ops import choice
+from toeplix.ops.choice import AUTO, AUTO_EXACT, Band
+from toeplix.ops.paths import PATHS, backward, forward
+
+COLUMNS = (16, 256, 4096)
+LENGTHS = (32, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 4096)
+LONGEST = {"dense": 128, "blocked": 2048}  # not waited for beyond
+
+
+def tune(console: Console, *, seconds: float = 0.3, lengths: tuple[int, ...] = LENGTHS) -> Path:
+    """Measure, show the table, and write the rule atomically. Returns the file."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    bands: dict[str, list[Band]] = {AUTO: [], AUTO_EXACT: []}
+    table = Table(title=f"nanoseconds per element on {device}, forward+backward")
+    for column in ("columns", "t", *PATHS):
+        table.add_column(column, justify="right")
+    for columns in COLUMNS:
+        measured = {}
+        for length in track(lengths, f"{columns} columns", console=console, transient=True):
+            measured[length] = _times(device, columns, length, seconds)
+            cells = (f"{measured[length][p]:.1f}" if p in measured[length] else "" for p in PATHS)
+            table.add_row(str(columns), str(length), *cells)
+        last = columns == COLUMNS[-1]
+        for mode in bands:
+            able = [name for name, path in PATHS.items() if path.exact or mode == AUTO]
+            limit = None if last else columns
+            bands[mode].append({"columns": limit, "paths": _boundaries(measured, able)})
+    console.print(table)
+    rule: choice.Rule = {device: bands}
+    choice.check(rule)
+    file = choice.rule_file()
+    _write(file, {"machine": timing.describe_machine(), "rule": rule})
+    choice.current_rule.cache_clear()
+    return file
+
+
+def _times(device: str, columns: int, length: int, seconds: float) -> dict[str, float]:
+    channels = min(columns, 512)
+    x = timing.randn(columns // channels, length, 1, channels).to(device)
+    kernel = timing.randn(1, length, seed=1).to(device)
+    g = timing.randn(*x.shape, seed=2).to(device)
+
+    def call(path: str) -> timing.Contender:
+        return lambda: (forward(x, kernel, path), backward(g, x, kernel, path, True, True))
+
+    able = {name: call(name) for name in PATHS if length <= LONGEST.get(name, length)}
+    times = timing.interleaved(able, seconds=seconds, least=3)
+    return {name: statistics.median(taken) / x.numel() * 1e9 for name, taken in times.items()}
+
+
+def _boundaries(
+    measured: dict[int, dict[str, float]], able: list[str]
+) -> list[tuple[int | None, str]]:
+    """Runs of the fastest path; a run holds until the geometric middle to the next length."""
+    fastest = {
+        length: min((time, name) for name, time in times.items() if name in able)[1]
+        for length, times in measured.items()
+    }
+    lengths = sorted(fastest)
+    paths: list[tuple[int | None, str]] = []
+    for here, there in pairwise(lengths):
+        if fastest[here] != fastest[there]:
+            paths.append((round((here * there) ** 0.5), fastest[here]))
+    return [*paths, (None, fastest[lengths[-1]])]
+
+
+def _write(file: Path, document: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_suffix(f".{os.getpid()}.tmp")
+    aside.write_text(json.dumps(document, indent=2) + "\n")
+    aside.replace(file)

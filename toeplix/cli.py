@@ -1,0 +1,94 @@
+"""The command line: `toeplix COMMAND --help` explains each command.
+
+Bad input ends in one line on standard error and exit status 2; nothing below catches other errors.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    name="toeplix",
+    help="Language models without attention: causal Toeplitz mixers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.")
+    ] = False,
+) -> None:
+    if version:
+        from toeplix import __version__
+
+        print(f"toeplix {__version__}")
+        raise typer.Exit
+
+
+@bench.command()
+def ops(
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Measure where each path wins and write the rule that path='auto' follows "
+            "to ~/.config/toeplix/paths.json (or $TOEPLIX_RULE).",
+        ),
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, about a minute.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too.")] = False,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, help="Time for each contender at each size.")
+    ] = 0.5,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads; default: what PyTorch takes.")
+    ] = None,
+) -> None:
+    """The causal Toeplitz product beside the alternatives a user has, as ratios.
+
+    Prints tables of time, memory and decoding speed, and as its last line all of it as JSON.
+    """
+    import torch
+
+    from toeplix.bench import operator
+    from toeplix.bench import tune as tuning
+
+    if quick and full:
+        raise typer.BadParameter("choose one of --quick and --full")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    console = Console()
+    if tune:
+        file = tuning.tune(console, seconds=min(seconds, 0.3))
+        console.print(f"wrote {file}")
+        return
+    most = operator.QUICK if quick else 2**62 if full else operator.USUAL
+    operator.print_document(operator.run(console, most=most, seconds=seconds))
+
+
+# the class above all complaints about arguments, wherever this version of typer keeps it
+Complaint: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def main() -> None:
+    """Run a command; errors in what the user gave become one line and exit status 2."""
+    arguments = sys.argv[1:] or ["--help"]
+    try:
+        app(arguments, standalone_mode=False)
+    except typer.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except (Complaint, ValueError, OSError) as problem:
+        text = problem.format_message() if isinstance(problem, Complaint) else str(problem)  # type: ignore[attr-defined]
+        if line := " ".join(text.split()):  # empty when help was shown instead
+            print(f"toeplix: {line}", file=sys.stderr)
+        sys.exit(2)

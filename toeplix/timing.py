@@ -1,0 +1,119 @@
+"""Measuring speed and memory on a noisy machine.
+
+Times are compared within one run, contenders taking turns, and reported as medians and ratios: a
+slow minute of the machine then falls on all of them.
+"""
+
+import gc
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+Contender = Callable[[], object]
+
+
+def interleaved(
+    contenders: Mapping[str, Contender], *, seconds: float = 1.0, least: int = 5, most: int = 200
+) -> dict[str, list[float]]:
+    """Seconds of each call, round after round, until every contender had about `seconds`.
+
+    Each runs once beforehand, unmeasured. A slow contender stops after `least` rounds, the others go on.
+    """
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for call in contenders.values():
+        call()
+    running = dict(contenders)
+    while running:
+        for name, call in list(running.items()):
+            _synchronize()
+            start = time.perf_counter()
+            call()
+            _synchronize()
+            times[name].append(time.perf_counter() - start)
+            taken = times[name]
+            if len(taken) >= most or (len(taken) >= least and sum(taken) >= seconds):
+                del running[name]
+    return times
+
+
+def median_ratio(times: list[float], reference: list[float]) -> float:
+    """How many times longer than `reference`: the median over rounds of the ratio in that round."""
+    pairs = zip(times, reference, strict=False)
+    return statistics.median(slow / fast for slow, fast in pairs)
+
+
+class Limits(NamedTuple):
+    """What the machine can do, measured."""
+
+    sgemm_gflops: float
+    copy_gbytes: float
+
+
+def machine_limits(device: str = "cpu", size: int = 1536) -> Limits:
+    """Best of several: float32 matmul, and copying memory that does not fit a cache."""
+    a, b = (torch.randn(size, size, device=device) for _ in range(2))
+    source = torch.randn(2**25, device=device)
+    target = torch.empty_like(source)
+    times = interleaved({"gemm": lambda: a @ b, "copy": lambda: target.copy_(source)}, seconds=0.5)
+    return Limits(
+        sgemm_gflops=2 * size**3 / min(times["gemm"]) / 1e9,
+        copy_gbytes=2 * source.nbytes / min(times["copy"]) / 1e9,
+    )
+
+
+def peak_extra_bytes(function: Callable[..., object], *arguments: Any) -> int | None:
+    """Most memory that `function(*arguments)` held beyond what was there before, in a new process.
+
+    The function is called with its arguments first to prepare (it must return the callable to be
+    measured), so that inputs do not count. None where the system does not tell (not Linux).
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_peak, (function, arguments))
+
+
+def _peak(function: Callable[..., Contender], arguments: tuple[Any, ...]) -> int:
+    call = function(*arguments)
+    gc.collect()
+    with open("/proc/self/clear_refs", "w") as control:
+        control.write("5")  # resets the high-water mark of resident memory
+    before = _status("VmRSS")
+    kept = call()
+    peak = _status("VmHWM")
+    del kept
+    return max(0, peak - before)
+
+
+def _status(field: str) -> int:
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def describe_machine() -> dict[str, object]:
+    """What a reader needs to place the numbers."""
+    return {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def randn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
