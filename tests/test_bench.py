@@ -26,7 +26,7 @@ def test_contenders_take_turns():
     times = timing.interleaved(
         {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, seconds=0, least=3, most=3
     )
-    assert order == ["a", "b"] * 4
+    assert order == [*"ab", *"aaaabbbb"], "each runs once, then warms up and is timed in turn"
     assert [len(taken) for taken in times.values()] == [3, 3]
 
 

@@ -47,7 +47,7 @@ def ops(
     full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too.")] = False,
     seconds: Annotated[
         float, typer.Option(min=0.01, help="Time for each contender at each size.")
-    ] = 0.5,
+    ] = 0.3,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads; default: what PyTorch takes.")
     ] = None,
@@ -66,6 +66,8 @@ def ops(
     if threads is not None:
         torch.set_num_threads(threads)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # a file has room
     if tune:
         file = tuning.tune(console, seconds=min(seconds, 0.3))
         console.print(f"wrote {file}")

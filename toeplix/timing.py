@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 Contender = Callable[[], object]
+QUICK = 0.2  # seconds up to which a contender is worth an unmeasured call in every turn
+BURST = 3  # calls of a quick contender in one turn
 
 
 def interleaved(
@@ -23,27 +25,36 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Seconds of each call, round after round, until every contender had about `seconds`.
 
-    Each runs once beforehand, unmeasured. A slow contender stops after `least` rounds, the others go on.
+    In every turn a quick contender runs once unmeasured and is then timed three times: otherwise it
+    would pay for the caches and the memory that the one before it left behind, where real use
+    calls the same thing again and again. A slow one stops after `least` calls, the others go on.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    for call in contenders.values():
-        call()
+    last = {name: _seconds(call) for name, call in contenders.items()}
     running = dict(contenders)
     while running:
         for name, call in list(running.items()):
-            _synchronize()
-            start = time.perf_counter()
-            call()
-            _synchronize()
-            times[name].append(time.perf_counter() - start)
+            quick = last[name] < QUICK
+            if quick:
+                call()
             taken = times[name]
+            taken += [_seconds(call) for _ in range(BURST if quick else 1)]
+            last[name] = taken[-1]
             if len(taken) >= most or (len(taken) >= least and sum(taken) >= seconds):
                 del running[name]
     return times
 
 
+def _seconds(call: Contender) -> float:
+    _synchronize()
+    start = time.perf_counter()
+    call()
+    _synchronize()
+    return time.perf_counter() - start
+
+
 def median_ratio(times: list[float], reference: list[float]) -> float:
-    """How many times longer than `reference`: the median over rounds of the ratio in that round."""
+    """How many times longer than `reference`: the median over calls that were near in time."""
     pairs = zip(times, reference, strict=False)
     return statistics.median(slow / fast for slow, fast in pairs)
 

@@ -36,7 +36,7 @@ class Size(NamedTuple):
 
 BATCHES, TIMES, DIMS, HEADS = (1, 8), (128, 512, 1024, 4096, 16384), (256, 1024), (1, 4)
 QUICK = 2**22  # elements of x up to which a size belongs to the quick set
-USUAL = 2**24  # ... to the usual set; the full set has all
+USUAL = 2**23  # ... to the usual set; the full set has all
 
 
 def sizes(most: int) -> list[Size]:
@@ -57,7 +57,7 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
         rows += [measure(size, backward, limits, seconds) for backward in (False, True)]
     console.print(operator_table(rows))
     console.print(summary_table(rows))
-    memory = list(memory_rows(most))
+    memory = list(memory_rows())
     console.print(memory_table(memory))
     decoding = decoding_rows(console)
     console.print(decoding_table(decoding))
@@ -183,12 +183,10 @@ def operator_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def memory_rows(most: int) -> Iterator[dict[str, Any]]:
+def memory_rows() -> Iterator[dict[str, Any]]:
     """Peak memory of forward+backward beyond inputs, in units of x; results included and not."""
     for time in (4096, 16384):
         size = Size(1, time, 1024, 1)
-        if size.elements > max(most, USUAL):
-            continue
         for name in ("toeplix", "rfft"):
             peak = timing.peak_extra_bytes(_backward_call, name, size)
             if peak is not None:

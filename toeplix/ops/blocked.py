@@ -23,13 +23,12 @@ FEW = 2**18  # elements of x below which calls cost more than the flops that til
 
 
 def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
-    x = x.contiguous()
-    tile = _tile(x.shape[1])
-    panel = _panel(kernel, tile)
-    y = torch.empty_like(x)
-    for first, last in _rows(x.shape[1], tile):
+    time, tile = x.shape[1], _tile(x.shape[1])
+    panel, stacked = _panel(kernel, tile), contract.stack(x)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    for first, last in _rows(time, tile):
         columns = panel[:, : last - first, panel.shape[-1] - first - tile :][..., :last]
-        contract.apply(columns, x[:, :last], y[:, first:last])
+        contract.apply(columns, stacked[:, :last], y[:, first:last])
     return y
 
 
@@ -40,31 +39,32 @@ def gradient(
     need_x: bool,
     need_kernel: bool,
 ) -> Gradient:
-    g = g.contiguous()
-    dx = _transposed(g, kernel) if need_x else None
-    return dx, _correlation(g, x.contiguous(), kernel) if need_kernel else None
-
-
-def _transposed(g: Tensor, kernel: Tensor) -> Tensor:
-    """`dx[s] = sum_{t >= s} kernel[t - s] g[t]`."""
     time, tile = g.shape[1], _tile(g.shape[1])
-    mirror = _mirror(kernel, tile)
-    dx = torch.empty_like(g)
-    for first, last in _rows(time, tile):
-        columns = mirror[:, : last - first, : time - first]
-        contract.apply(columns, g[:, first:], dx[:, first:last])
-    return dx
+    stacked = contract.stack(g)
+    dx = dkernel = None
+    if need_x:
+        mirror = _mirror(kernel, tile)
+        dx = torch.empty_like(g, memory_format=torch.contiguous_format)
+        for first, last in _rows(time, tile):
+            columns = mirror[:, : last - first, : time - first]
+            contract.apply(columns, stacked[:, first:], dx[:, first:last])
+    if need_kernel:
+        dkernel = _correlation(stacked, contract.stack(x), kernel)
+    return dx, dkernel
 
 
 def _correlation(g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
     """`dkernel[l] = sum g[t] x[t - l]`: a gradient for the panel, then sums of its diagonals."""
     heads, time = kernel.shape
     tile = _tile(time) if x.numel() < FEW else TILE
-    padded = -(-time // tile) * tile
-    dpanel = kernel.new_zeros(heads, tile, padded)
-    for first, last in _rows(time, tile):
-        window = dpanel[:, : last - first, padded - first - tile :][..., :last]
-        contract.correlate(g[:, first:last], x[:, :last], window)
+    if tile == time:
+        dpanel = contract.correlate(g, x, heads)
+    else:
+        padded = -(-time // tile) * tile
+        dpanel = kernel.new_zeros(heads, tile, padded)
+        for first, last in _rows(time, tile):
+            window = dpanel[:, : last - first, padded - first - tile :][..., :last]
+            window += contract.correlate(g[:, first:last], x[:, :last], heads)
     # panel[a, j] holds lag T - m + a - j, so lag 0 is the diagonal with a - j = m - T
     return contract.diagonal_sums(dpanel)[:, tile - 1 : tile - 1 + time]
 
@@ -81,9 +81,9 @@ def _panel(kernel: Tensor, tile: int) -> Tensor:
     """`panel[h, a, j] = kernel[h, T - m + a - j]`."""
     time = kernel.shape[1]
     padded = -(-time // tile) * tile
-    # lags from T-1 down to 1-m; a window of T of them is a row
-    falling = torch.nn.functional.pad(kernel.flip(-1), (padded - time, tile - 1))
-    return falling.unfold(-1, padded, 1).flip(1)
+    # lags from 1-m up to T-1; a window of T of them, read backwards, is a row
+    rising = torch.nn.functional.pad(kernel, (tile - 1, padded - time))
+    return rising.unfold(-1, padded, 1).flip(-1)
 
 
 def _mirror(kernel: Tensor, tile: int) -> Tensor:

@@ -25,7 +25,7 @@ def carry(
     if max(length, ahead) > MATMUL:
         return fft.window(past, kernel, length, length + ahead)
     z = past.new_empty(past.shape[0], ahead, *past.shape[2:])
-    contract.apply(rectangle(kernel, length, ahead), past.contiguous(), z)
+    contract.apply(rectangle(kernel, length, ahead), contract.stack(past), z)
     return z
 
 

@@ -28,7 +28,7 @@ RULE: Rule = {
     "cpu": {
         AUTO: [
             {"columns": 16, "paths": [(128, "blocked"), (None, "fft")]},
-            {"columns": None, "paths": [(320, "blocked"), (None, "fft")]},
+            {"columns": None, "paths": [(384, "blocked"), (None, "fft")]},
         ],
         AUTO_EXACT: [{"columns": None, "paths": [(1024, "blocked"), (None, "halving")]}],
     },
@@ -39,7 +39,7 @@ RULE: Rule = {
 }
 
 # Longest reach (positions that a step can read) for which reading them all is the faster decoder.
-DECODE_HISTORY = {"cpu": 512, "cuda": 4096}
+DECODE_HISTORY = {"cpu": 128, "cuda": 1024}
 
 
 def choose(mode: str, device: str, time: int, columns: int) -> str:

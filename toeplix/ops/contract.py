@@ -1,8 +1,9 @@
-"""Matrix products between filters and sequences, without rearranging the sequences.
+"""Matrix products between filters and sequences `(b, t, h, c)`.
 
-A sequence tensor keeps its layout `(b, t, h, c)`. Multiplying every head by its own matrix would be
-one batched product over (b, h), but those two axes cannot be merged without a copy; so the
-shorter one becomes a Python loop and the longer one the batch of a strided `bmm`.
+Multiplying every head by its own matrix is one batched product once sequences are stacked:
+
+    one head       the batch is b, and nothing moves:          (b, t, c)
+    several        the batch is h, all columns side by side:   (h, t, b c)
 """
 
 import torch
@@ -12,30 +13,37 @@ from torch import Tensor
 Gradient = tuple[Tensor | None, Tensor | None]  # of x, of the kernel; None where not asked for
 
 
+def as_columns(x: Float[Tensor, "b t h c"]) -> Float[Tensor, "h t columns"]:
+    return x.permute(2, 1, 0, 3).flatten(2)
+
+
+def stack(x: Float[Tensor, "b t h c"]) -> Float[Tensor, "n t columns"]:
+    return x[:, :, 0].contiguous() if x.shape[2] == 1 else as_columns(x)
+
+
 def apply(
-    matrix: Float[Tensor, "h r k"], x: Float[Tensor, "b k h c"], out: Float[Tensor, "b r h c"]
+    matrix: Float[Tensor, "h r k"],
+    stacked: Float[Tensor, "n k columns"],
+    out: Float[Tensor, "b r h c"],
 ) -> None:
-    """`out[b, :, h] = matrix[h] @ x[b, :, h]`."""
-    batch, heads = x.shape[0], x.shape[2]
-    if heads <= batch:
-        for head in range(heads):
-            _bmm(matrix[head].expand(batch, -1, -1), x[:, :, head], out[:, :, head])
-    else:
-        for item in range(batch):
-            _bmm(matrix, x[item].transpose(0, 1), out[item].transpose(0, 1))
+    """`out[b, :, h] = matrix[h] @ x[b, :, h]` for stacked x."""
+    batch, rows, heads, channels = out.shape
+    matrix = matrix.expand(len(stacked), -1, -1)
+    if heads > 1:
+        result = torch.bmm(matrix, stacked)
+        out.copy_(result.view(heads, rows, batch, channels).permute(2, 1, 0, 3))
+    elif out.is_contiguous():
+        torch.bmm(matrix, stacked, out=out[:, :, 0])
+    else:  # into a strided result, bmm would fall back to one product at a time
+        out[:, :, 0] = torch.bmm(matrix, stacked)
 
 
 def correlate(
-    g: Float[Tensor, "b r h c"], x: Float[Tensor, "b k h c"], out: Float[Tensor, "h r k"]
-) -> None:
-    """`out[h] += sum_b g[b, :, h] @ x[b, :, h]^T`."""
-    batch, heads = x.shape[0], x.shape[2]
-    if heads <= batch:
-        for head in range(heads):
-            out[head] += torch.bmm(g[:, :, head], x[:, :, head].transpose(1, 2)).sum(0)
-    else:
-        for item in range(batch):
-            out += torch.bmm(g[item].transpose(0, 1), x[item].permute(1, 2, 0))
+    g: Float[Tensor, "n r columns"], x: Float[Tensor, "n k columns"], heads: int
+) -> Float[Tensor, "h r k"]:
+    """`sum_b g[b, :, h] @ x[b, :, h]^T` for stacked g and x."""
+    products = torch.bmm(g, x.transpose(1, 2))
+    return products if len(products) == heads else products.sum(0, keepdim=True)
 
 
 def diagonal_sums(matrix: Float[Tensor, "*n r k"]) -> Float[Tensor, "*n lags"]:
@@ -49,11 +57,3 @@ def diagonal_sums(matrix: Float[Tensor, "*n r k"]) -> Float[Tensor, "*n lags"]:
     width = rows + columns - 1
     flat = sheared.reshape(*lead, rows * (width + 1))[..., : rows * width]
     return flat.reshape(*lead, rows, width).sum(-2)
-
-
-def _bmm(left: Tensor, right: Tensor, out: Tensor) -> None:
-    # into a strided result, bmm would fall back to one product at a time
-    if out.is_contiguous():
-        torch.bmm(left, right, out=out)
-    else:
-        out.copy_(torch.bmm(left, right))

@@ -99,7 +99,3 @@ def check_past(kernel: Tensor, past: Tensor) -> None:
         raise ValueError(
             f"past is on {past.device} and kernel on {kernel.device}: move one of them"
         )
-
-
-def as_columns(x: Float[Tensor, "b t h c"]) -> Float[Tensor, "h t columns"]:
-    return x.permute(2, 1, 0, 3).flatten(2)

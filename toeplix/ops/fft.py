@@ -24,6 +24,7 @@ from toeplix.ops.contract import Gradient
 
 CHUNK = {"cpu": 2**21, "cuda": 2**28}  # bytes of one padded chunk; on a CPU it stays in cache
 FEWEST_LANES = 16
+SPREAD = 4096  # longest result for which spreading its lanes is cheaper than transposing them as is
 
 
 def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
@@ -143,11 +144,19 @@ class _Lanes:
 
     def store(self, lanes: Tensor, y: Tensor, chunk: _Chunk) -> None:
         part = y[chunk.batch, :, chunk.heads, chunk.channels]
-        signal = lanes.permute(0, 3, 1, 2)
+        signal = self._spread(lanes).permute(0, 3, 1, 2)
         if part.dtype == self.real:
             part.view(self.dtype).copy_(signal)
         else:
             part.copy_(signal.contiguous().view(self.real))
+
+    def _spread(self, lanes: Tensor) -> Tensor:
+        """Lanes at a distance of a power of two share few cache sets: move them apart to transpose."""
+        time = lanes.shape[-1]
+        if time > SPREAD or (self.length * self.dtype.itemsize) % 1024:
+            return lanes
+        apart = lanes.new_empty(*lanes.shape[:-1], time + 8)[..., :time]
+        return apart.copy_(lanes)
 
     def _buffer(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
         if shape not in self._buffers:

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from toeplix.ops.decoder import Decoder, as_columns
+from toeplix.ops.contract import as_columns
+from toeplix.ops.decoder import Decoder
 
 
 class History(Decoder):

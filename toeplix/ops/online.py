@@ -24,7 +24,8 @@ from torch import Tensor
 
 from toeplix.ops import fft
 from toeplix.ops.carry import carry, rectangle
-from toeplix.ops.decoder import Decoder, as_columns
+from toeplix.ops.contract import as_columns
+from toeplix.ops.decoder import Decoder
 
 LEAF = 32
 MATMUL = 256  # largest tile that is multiplied as a matrix
