@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 from hypothesis import settings
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 import tests.checked
 
@@ -22,3 +22,11 @@ settings.load_profile("toeplix")
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked():
+    """As a user meets the package: without run-time type checks, which would refuse first."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)

@@ -1,10 +1,15 @@
 """Language models without attention: causal Toeplitz mixers, exact and fast.
 
-    from toeplix import toeplitz
+    from toeplix import Model, build, toeplitz
 
-Start reading at `toeplix.ops`, the operation that everything rests on.
+Start reading at `toeplix.architectures`, or at `toeplix.ops`, the operation that everything rests on.
 """
 
+__version__ = "0.1.0"
+
+from toeplix.architectures import build
+from toeplix.checkpoint import load, save
+from toeplix.config import Model
 from toeplix.ops import (
     decoder,
     toeplitz,
@@ -14,11 +19,13 @@ from toeplix.ops import (
     toeplitz_windowed,
 )
 
-__version__ = "0.1.0"
-
 __all__ = [
+    "Model",
     "__version__",
+    "build",
     "decoder",
+    "load",
+    "save",
     "toeplitz",
     "toeplitz_continued",
     "toeplitz_packed",

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from jaxtyping import config
 
 from toeplix import (
     decoder,
@@ -84,12 +83,7 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _as_a_user_meets_it():
-    """Without the type checks of the test suite, which would refuse first."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 @pytest.mark.parametrize("case", CASES)

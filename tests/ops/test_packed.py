@@ -87,7 +87,7 @@ def test_the_work_is_near_the_sum_of_the_documents(lengths):
     total = sum(lengths)
     x = torch.empty(1, total, 1, 1)
     starts = torch.tensor([0, *lengths[:-1]]).cumsum(0)
-    made = groups(x, torch.empty(1, 5000), starts, torch.tensor(lengths))
+    made = groups(x, 5000, starts, torch.tensor(lengths))
     work = sum(group.real.numel() for group in made)
     assert work <= total / SLACK + SHORT * len(lengths)
     covered = torch.cat([group.positions[group.real] for group in made])

@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
 def forward(x: Tensor, kernel: Tensor, path: str, starts: Tensor, lengths: Tensor) -> Tensor:
     y = x.new_zeros(x.shape)
-    for group in groups(x, kernel, starts, lengths):
+    for group in groups(x, kernel.shape[1], starts, lengths):
         group.scatter(paths.forward(group.gather(x), kernel, path), y)
     return y
 
@@ -56,7 +56,7 @@ def backward(
 ) -> Gradient:
     dx = g.new_zeros(g.shape) if need_x else None
     dkernel = torch.zeros_like(kernel) if need_kernel else None
-    for group in groups(g, kernel, starts, lengths):
+    for group in groups(g, kernel.shape[1], starts, lengths):
         part = None if x is None else group.gather(x)
         du, dk = paths.backward(group.gather(g), part, kernel, path, need_x, need_kernel)
         if dx is not None and du is not None:
@@ -66,14 +66,14 @@ def backward(
     return dx, dkernel
 
 
-def groups(x: Tensor, kernel: Tensor, starts: Tensor, lengths: Tensor) -> list[Group]:
+def groups(x: Tensor, longest_allowed: int | None, starts: Tensor, lengths: Tensor) -> list[Group]:
     """Segments sorted into batches of similar length."""
     total = x.shape[0] * x.shape[1]
     pairs = sorted(zip(lengths.tolist(), starts.tolist(), strict=True), reverse=True)
     pairs = [(length, start) for length, start in pairs if length > 0]
-    if pairs and pairs[0][0] > kernel.shape[1]:
+    if pairs and longest_allowed is not None and pairs[0][0] > longest_allowed:
         raise ValueError(
-            f"a document has {pairs[0][0]} positions and kernel {kernel.shape[1]} taps: a causal "
+            f"a document has {pairs[0][0]} positions and kernel {longest_allowed} taps: a causal "
             "product needs n >= the longest document"
         )
     result = []

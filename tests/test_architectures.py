@@ -1,0 +1,202 @@
+"""The contract: every architecture, in the paper's form and in ours, keeps the same promises."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from toeplix import Model, build, load, save
+from toeplix.architectures import ARCHITECTURES
+from toeplix.testing import assert_causal
+
+SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2}
+OTHER = {"state": 16, "window": 7}
+VARIANTS = {
+    "toeplitz-flat": Model(heads=0, **SMALL),
+    "toeplitz-kernels": Model(heads=0, kernels=3, **SMALL),
+    "toeplitz-heads-kernels": Model(heads=4, kernels=2, **SMALL),
+    "toeplitz-two-layer": Model(heads=2, sequential=2, **SMALL),
+    "toeplitz-frozen": Model(heads=4, frozen="random", **SMALL),
+    "toeplitz-ones": Model(heads=0, frozen="ones", **SMALL),
+    "toeplitz-gated": Model(heads=0, gate=True, norm="rms", tied=True, **SMALL),
+    "masked-heads": Model(arch="masked", heads=4, **SMALL),
+}
+CASES = (
+    {arch: Model(arch=arch, **SMALL, **OTHER) for arch in ARCHITECTURES}
+    | {f"{arch}-paper": Model.paper(arch=arch, **SMALL, window=7) for arch in ARCHITECTURES}
+    | VARIANTS
+)
+CLOSE = {"rtol": 1e-4, "atol": 2e-5}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def model(request):
+    torch.manual_seed(0)
+    return build(CASES[request.param]).eval()
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(37, (3, 24))
+
+
+@torch.no_grad()
+def test_causal(model, tokens):
+    assert_causal(model, tokens, vocabulary=37, tolerance=1e-4)
+
+
+@torch.no_grad()
+def test_the_prefix_of_an_output_is_the_output_of_the_prefix(model, tokens):
+    whole = model(tokens)
+    for length in (1, 2, 7, 23):
+        torch.testing.assert_close(model(tokens[:, :length]), whole[:, :length], **CLOSE)
+
+
+@torch.no_grad()
+def test_one_result_however_it_is_fed(model, tokens):
+    """Single = right-padded = left-padded = packed = in chunks = step by step."""
+    alone = [model(tokens[row : row + 1, :length])[0] for row, length in enumerate((24, 13, 1))]
+    for left in (False, True):
+        padded, mask = torch.zeros_like(tokens), torch.zeros_like(tokens)
+        for row, logits in enumerate(alone):
+            where = slice(24 - len(logits), 24) if left else slice(0, len(logits))
+            padded[row, where], mask[row, where] = tokens[row, : len(logits)], 1
+        result = model(padded, mask=mask)
+        for row, logits in enumerate(alone):
+            torch.testing.assert_close(result[row][mask[row].bool()], logits, **CLOSE)
+    row = torch.cat([tokens[index, : len(logits)] for index, logits in enumerate(alone)])
+    packed = model(row[None], offsets=[0, 24, 37, 38])
+    torch.testing.assert_close(packed[0], torch.cat(alone), **CLOSE)
+    for pieces in ([24], [1] * 24, [7, 1, 9, 1, 6], [23, 1]):
+        state, parts = None, []
+        for part in tokens[:1].split(pieces, 1):
+            logits, state = model.step(part, state)
+            parts.append(logits)
+        torch.testing.assert_close(torch.cat(parts, 1)[0], alone[0], **CLOSE)
+
+
+@torch.no_grad()
+def test_beyond_the_context_whole_equals_stepped(model):
+    """Twice the context: filters are sliding windows, whatever the way."""
+    tokens = torch.randint(37, (2, 55))
+    state, parts = None, []
+    for part in tokens.split([20, 1, 11, 1, 22], 1):
+        logits, state = model.step(part, state)
+        parts.append(logits)
+    torch.testing.assert_close(torch.cat(parts, 1), model(tokens), **CLOSE)
+
+
+def test_gradients_reach_what_is_trained_and_nothing_else(model, tokens):
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    model.zero_grad()
+    model(tokens).square().sum().backward()
+    for name, value in model.named_parameters():
+        if value.requires_grad:
+            assert value.grad is not None, name
+            assert value.grad.isfinite().all(), name
+            assert value.grad.abs().max() > 0 or name.endswith("features"), name
+        else:
+            assert value.grad is None, name
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.0)
+    optimizer.step()
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+    model.zero_grad()
+
+
+@torch.no_grad()
+def test_saved_and_loaded_bit_for_bit(model, tokens, tmp_path):
+    again = load(save(model, tmp_path))
+    assert again.config == model.config
+    assert torch.equal(again(tokens), model(tokens))
+    assert {entry.name for entry in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
+
+
+@pytest.mark.parametrize("arch", ["toeplitz", "masked", "hyena", "linear"])
+def test_ours_starts_at_the_loss_of_a_guess(arch):
+    torch.manual_seed(0)
+    model = build(Model(arch=arch, vocab=1000, context=64, dim=64, depth=8))
+    tokens = torch.randint(1000, (4, 64))
+    loss = cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    assert abs(loss.item() - math.log(1000)) < 0.1
+
+
+def test_the_papers_toeplitz_starts_far_above_it():
+    """Kaiming noise everywhere and no final norm: the published initial losses are 33 to 50."""
+    torch.manual_seed(0)
+    model = build(Model.paper(heads=0, dim=128, depth=16, context=128, vocab=2000))
+    tokens = torch.randint(2000, (2, 128))
+    loss = cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    assert loss.item() > 3 * math.log(2000)
+
+
+PUBLISHED = {  # millions of parameters at 16 layers, context 512, vocabulary 8000
+    ("toeplitz", 0): {128: 4.18, 256: 12.54, 512: 41.84, 1024: 150.8},
+    ("toeplitz", 4): {128: 4.76, 256: 14.69, 512: 50.29, 1024: 184.4},
+    ("hyena", 4): {128: 5.54, 256: 17.21, 512: 59.42, 1024: 219.4},
+    ("llama", 4): {128: 6.25, 256: 20.88, 512: 75.32, 1024: 284.9},
+    ("mamba2", 4): {128: 5.85, 256: 19.03, 512: 67.42, 1024: 252.3},
+    ("masked", 0): {128: 8.37, 256: 16.72, 512: 46.02, 1024: 155.0},
+}
+
+
+@pytest.mark.parametrize(("arch", "heads"), PUBLISHED)
+def test_parameters_as_published(arch, heads):
+    for dim, millions in PUBLISHED[arch, heads].items():
+        with torch.device("meta"):
+            model = build(Model.paper(arch=arch, heads=heads, dim=dim))
+        counted = sum(p.numel() for p in model.parameters()) / 1e6
+        assert abs(counted - millions) <= (0.005 if millions < 100 else 0.06), f"{dim}: {counted}"
+
+
+def test_the_window_is_true():
+    """One layer sees exactly `window` positions, itself included."""
+    config = Model(arch="window", **(SMALL | {"depth": 1}), window=5)
+    model = build(config).eval()
+    tokens = torch.randint(37, (1, 20))
+    for back in range(8):
+        changed = tokens.clone()
+        changed[0, 15 - back] = (changed[0, 15 - back] + 1) % 37
+        with torch.no_grad():
+            moved = (model(changed) - model(tokens))[0, 15].abs().max() > 1e-7
+        assert bool(moved) == (back < 5), back
+
+
+@pytest.mark.parametrize("arch", ["toeplitz", "hyena", "linear", "masked"])
+def test_longer_kernels_of_the_same_filters_say_the_same(arch):
+    """A model reads no tap beyond the sequence, so a larger context changes nothing before it."""
+    torch.manual_seed(0)
+    model = build(Model(arch=arch, **SMALL)).eval()
+    tokens = torch.randint(37, (1, 10))
+    with torch.no_grad():
+        expected = model(tokens)
+        for name, value in model.named_parameters():
+            if name.endswith("kernel"):
+                value[..., 10:] = float("nan")
+            if name.endswith(("filters.0.bias", "token_mixer.bias")):
+                value[..., 10:] = float("nan")
+        assert torch.equal(model(tokens), expected)
+
+
+def test_multi_kernel_by_the_sum():
+    """`y_e = sum_i T_i x_{e + i - (k-1)} + b`, channels below 0 being zero."""
+    from toeplix.mixers.filter import Filter
+    from toeplix.ops import toeplitz_matrix
+
+    layer = Filter(heads=1, context=6, kernels=3)
+    layer.reset("kaiming")
+    x = torch.randn(2, 6, 1, 5)
+    expected = torch.zeros_like(x)
+    for i in range(3):
+        matrix = toeplitz_matrix(layer.kernel[:, i].detach())[0]
+        for channel in range(5):
+            if (source := channel + i - 2) >= 0:
+                expected[:, :, 0, channel] += x[:, :, 0, source] @ matrix.T
+    torch.testing.assert_close(layer(x).detach(), expected)
+
+
+def test_variants_are_values():
+    base = Model(**SMALL)
+    assert replace(base, heads=2).digest != base.digest
+    assert replace(base).digest == base.digest

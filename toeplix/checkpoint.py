@@ -1,0 +1,94 @@
+"""Checkpoints: safetensors, with the configuration inside the same file, and a config.json to read.
+
+The weights' file is the truth: it carries the `Model` record and the version that wrote it in its
+metadata, and it is replaced in one step, so a checkpoint is complete or absent. Nothing is ever
+unpickled.
+"""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from toeplix.architectures import build
+from toeplix.config import Model
+from toeplix.model import LanguageModel
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def save(model: LanguageModel, directory: str | Path) -> Path:
+    """Write weights and configuration; other files in the directory are left alone."""
+    from toeplix import __version__
+
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    record = dataclasses.asdict(model.config)
+    weights = {name: value.contiguous() for name, value in _own(model).items()}
+    metadata = {"toeplix": __version__, "model": json.dumps(record), "format": "pt"}
+    aside = folder / f".{WEIGHTS}.{os.getpid()}"
+    save_file(weights, aside, metadata=metadata)
+    _replace(aside, folder / WEIGHTS)
+    aside = folder / f".{CONFIG}.{os.getpid()}"
+    described = {"model_type": "toeplix", "toeplix_version": __version__, "model": record}
+    aside.write_text(json.dumps(described, indent=2) + "\n")
+    _replace(aside, folder / CONFIG)
+    return folder
+
+
+def load(directory: str | Path) -> LanguageModel:
+    """The model of a checkpoint, ready to evaluate."""
+    file = Path(directory) / WEIGHTS
+    if not file.exists():
+        raise FileNotFoundError(f"{directory} is no checkpoint: there is no {WEIGHTS} in it")
+    try:
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
+    except SafetensorError as problem:
+        raise ValueError(f"{file} is damaged: {problem}") from problem
+    if "model" not in metadata:
+        raise ValueError(f"{file} was not written by toeplix: its metadata has no 'model'")
+    model = build(config_from(json.loads(metadata["model"]), str(file)))
+    _compare({name: value.shape for name, value in _own(model).items()}, weights, file)
+    model.load_state_dict(weights, strict=False)
+    return model.eval()
+
+
+def config_from(record: dict[str, object], where: str) -> Model:
+    """A `Model` from its fields; fields of a newer version are named."""
+    known = {field.name for field in dataclasses.fields(Model)}
+    if unknown := sorted(set(record) - known):
+        raise ValueError(f"{where} has settings unknown to this version: {', '.join(unknown)}")
+    return Model(**record)  # type: ignore[arg-type]
+
+
+def _own(model: LanguageModel) -> dict[str, torch.Tensor]:
+    """Weights and buffers, those that go by several names (tied ones) under the first."""
+    state = model.state_dict()
+    shared = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    shared -= {name for name, _ in model.named_parameters()}
+    return {name: value for name, value in state.items() if name not in shared}
+
+
+def _compare(expected: dict[str, torch.Size], weights: dict[str, torch.Tensor], file: Path) -> None:
+    missing, extra = sorted(set(expected) - set(weights)), sorted(set(weights) - set(expected))
+    if missing or extra:
+        raise ValueError(
+            f"{file} does not fit its configuration: missing {missing or 'nothing'}, "
+            f"unexpected {extra or 'nothing'}"
+        )
+    for name, shape in expected.items():
+        if weights[name].shape != shape:
+            raise ValueError(f"{file}: {name} is {tuple(weights[name].shape)}, not {tuple(shape)}")
+
+
+def _replace(aside: Path, target: Path) -> None:
+    """Rename over the old file, once the new one is on disk."""
+    with open(aside, "rb+") as handle:
+        os.fsync(handle.fileno())
+    aside.replace(target)

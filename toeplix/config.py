@@ -1,0 +1,124 @@
+"""What function is learned: the record `Model`, small, frozen, varied only by `replace`."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+OWN = ("toeplitz", "masked", "hyena", "linear")  # built here, one shell with the mixer as a slot
+BORROWED = ("llama", "window", "mamba2")  # Hugging Face's own
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "arch": (*OWN, *BORROWED),
+    "frozen": ("no", "random", "ones"),
+    "first": ("mixer", "channel"),
+    "norm": ("layer", "rms"),
+    "init": ("scaled", "paper"),
+    "filters": ("decay", "kaiming"),
+    "activation": ("silu", "gelu"),
+    "feature": ("elu", "exp"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A language model from tokens to logits. `Model.paper(...)` rebuilds the paper's.
+
+    Fields that an architecture does not use are ignored by it.
+    """
+
+    arch: str = "toeplitz"
+    vocab: int = 8000
+    context: int = 512  # taps of a filter; longest sequence of a model with absolute positions
+    dim: int = 512
+    depth: int = 16
+    heads: int = 4  # toeplitz, masked: 0 is flat, one filter and no projections
+    expansion: int = 4  # width of the channel layer over dim
+    first: str = "mixer"  # which comes first in a block
+    norm: str = "layer"
+    final_norm: bool = True
+    activation: str = "silu"
+    tied: bool = False  # one matrix for embedding and output
+    dropout: float = 0.0
+    init: str = "scaled"  # "scaled" starts at a loss of ln(vocab), "paper" at 30 to 50
+    # toeplitz
+    kernels: int = 1  # filters reading as many neighbouring channels
+    sequential: int = 1  # Toeplitz layers in one mixer, a nonlinearity between them
+    frozen: str = "no"  # filters that are not trained, drawn at random or all ones
+    filters: str = "decay"  # how filters start: falling with the lag, or Kaiming noise
+    gate: bool = False  # multiply the mixer's output by a gate of its input
+    # hyena
+    order: int = 64  # width of the network that makes the filters
+    features: int = 33  # of the position that it sees
+    frequency: float = 14.0  # of its sines
+    # linear
+    feature: str = "elu"  # map of queries and keys; "exp" is the paper's, which diverges
+    # window, mamba2
+    window: int = 128  # positions that attention sees
+    state: int = 256  # numbers per channel that the state space keeps
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} must be one of {', '.join(allowed)}"
+                )
+        least = {"heads": 0, "features": 3}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (not isinstance(value, int) or isinstance(value, bool)):
+                raise TypeError(f"{field.name}={value!r} must be an integer")
+            if field.type is int and value < least.get(field.name, 1):
+                raise ValueError(
+                    f"{field.name}={value} must be at least {least.get(field.name, 1)}"
+                )
+        if self.heads and self.dim % self.heads:
+            raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}")
+        if self.arch in ("linear", "llama", "window") and not self.heads:
+            raise ValueError(f"arch={self.arch!r} needs heads of at least 1, got heads=0")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+        if self.features % 2 == 0:
+            raise ValueError(f"features={self.features} must be odd: the time, and pairs of waves")
+
+    @classmethod
+    def paper(
+        cls,
+        *,
+        arch: str = "toeplitz",
+        heads: int = 4,
+        dim: int = 512,
+        depth: int = 16,
+        context: int = 512,
+        vocab: int = 8000,
+        **other: Any,
+    ) -> "Model":
+        """The paper's configuration of an architecture, initialisation included."""
+        sizes = {"heads": heads, "dim": dim, "depth": depth, "context": context, "vocab": vocab}
+        if arch in ("llama", "window", "linear", "mamba2") and not heads:
+            sizes["heads"] = 4
+        return cls(
+            **(sizes | PAPER.get(arch, {}) | {"arch": arch, "state": max(1, dim // 2)} | other)
+        )
+
+    @property
+    def digest(self) -> str:
+        """Sixteen letters that name this record."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# What distinguishes the paper's models from our defaults, by architecture.
+PAPER: dict[str, dict[str, Any]] = {
+    "toeplitz": {"first": "channel", "final_norm": False, "init": "paper", "filters": "kaiming"},
+    "masked": {"heads": 0, "final_norm": False, "init": "paper", "activation": "gelu"},
+    "hyena": {
+        "final_norm": False,
+        "init": "paper",
+        "activation": "gelu",
+        "features": 3,
+        "frequency": 1.0,
+    },
+    "linear": {"feature": "exp", "activation": "gelu"},
+}

@@ -1,0 +1,117 @@
+"""Hyena of order 2: gates of the data around a long convolution whose filters a small network makes.
+
+    (x0, x1, v) = short_convolution(W_in u)          three taps, channel by channel
+    y = W_out (x0 * (filter * (x1 v) + skip x1 v))    one filter a channel
+
+    filter[c, t] = exp(-t |delta_c|) network(features of t)[c]
+
+The paper's baseline sees 3 features with sines of frequency 1, so that its filters hardly see more
+than t; the original authors' language models use 33 and 14. Beyond `context` filters are sliding
+windows.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from toeplix.config import Model
+from toeplix.mixers.base import TokenMixer
+from toeplix.mixers.filter import FilterState
+from toeplix.ops import toeplitz_windowed
+
+SHORT = 3  # taps of the short convolution
+SLOWEST, FASTEST, FLOOR = 1.5, 0.3, 1e-2  # decay to FLOOR within these fractions of the context
+
+
+class Sine(nn.Module):
+    """`sin(frequency * x)`, the frequencies shared by all layers of one network."""
+
+    def __init__(self, frequency: nn.Parameter) -> None:
+        super().__init__()
+        self.frequency = frequency
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(self.frequency * x)
+
+
+class ImplicitFilter(nn.Module):
+    """Filters `(channels, n)` as a function of the position."""
+
+    decay: Tensor
+    time: Tensor
+
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        context, width, bands = config.context, config.order, (config.features - 1) // 2
+        time = torch.linspace(0, 1, context)
+        wave = 2 * math.pi * torch.arange(context) / context
+        angle = wave[:, None] * torch.linspace(1e-4, max(bands - 1, 1e-4), bands)
+        self.features = nn.Parameter(torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
+        frequency = nn.Parameter(torch.full((width,), config.frequency))
+        layers: list[nn.Module] = []
+        for size in (config.features, width, width):
+            layers += [nn.Linear(size, width), Sine(frequency)]
+        self.network = nn.Sequential(*layers, nn.Linear(width, config.dim, bias=False))
+        steepness = torch.linspace(math.log(FLOOR) / SLOWEST, math.log(FLOOR) / FASTEST, config.dim)
+        self.register_buffer("time", time)
+        self.register_buffer("decay", steepness.abs())
+
+    def forward(self, taps: int) -> Float[Tensor, "d taps"]:
+        window = torch.exp(-self.decay[:, None] * self.time[:taps])
+        return self.network(self.features[:taps]).t() * window
+
+
+class HyenaMixer(TokenMixer):
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        dim = config.dim
+        self.context = config.context
+        self.project_in = nn.Linear(dim, 3 * dim)
+        self.short = nn.Conv1d(3 * dim, 3 * dim, SHORT, groups=3 * dim)
+        self.filter = ImplicitFilter(config)
+        self.skip = nn.Parameter(torch.empty(dim))
+        self.project_out = nn.Linear(dim, dim)
+
+    def reset(self, init: str) -> None:
+        """The filters' network keeps PyTorch's own initialisation: its sines are tuned to it."""
+        for layer in self.filter.network:
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+        with torch.no_grad():
+            self.skip.normal_()
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        wide = nn.functional.pad(self.project_in(x), (0, 0, SHORT - 1, 0))
+        gate, value = self._gates(wide)
+        long = toeplitz_windowed(value[..., None], self.filter(min(x.shape[1], self.context)))
+        return self.project_out(gate * (long[..., 0] + self.skip * value))
+
+    def _gates(self, wide: Float[Tensor, "b padded three_d"]) -> tuple[Tensor, Tensor]:
+        mixed = self.short(wide.transpose(1, 2)).transpose(1, 2)
+        gate, other, value = mixed.chunk(3, -1)
+        return gate, other * value
+
+    def start(self, batch: int) -> "HyenaState":
+        return HyenaState()
+
+    def extend(self, x: Float[Tensor, "b k d"], state: "HyenaState") -> Float[Tensor, "b k d"]:
+        wide = self.project_in(x)
+        if state.recent is None or state.kernel is None:
+            state.recent = wide.new_zeros(x.shape[0], SHORT - 1, wide.shape[2])
+            state.kernel = self.filter(self.context)
+        wide = torch.cat([state.recent, wide], 1)
+        state.recent = wide[:, 1 - SHORT :]
+        gate, value = self._gates(wide)
+        long = state.long.extend(value[..., None], state.kernel)
+        return self.project_out(gate * (long[..., 0] + self.skip * value))
+
+
+class HyenaState:
+    """The last inputs of the short convolution, the long filters, and where they stand."""
+
+    def __init__(self) -> None:
+        self.recent: Tensor | None = None
+        self.kernel: Tensor | None = None
+        self.long = FilterState()

@@ -1,0 +1,69 @@
+"""Causal linear attention, in chunks for whole sequences and as a recurrence for steps.
+
+    y_t = q_t S_t / (q_t z_t)       S_t = sum over s <= t of k_s^T v_s       z_t = sum over s <= t of k_s
+
+Two maps to positive features: `elu` (elu + 1, stable) and `exp`, the paper's (softmax of the query,
+exp of the key, the normaliser held above 1e-3), whose keys grow without bound.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from toeplix.config import Model
+from toeplix.mixers.base import TokenMixer
+
+CHUNK = 64
+LEAST = {"elu": 1e-6, "exp": 1e-3}  # below which the normaliser is not allowed to fall
+
+
+class LinearMixer(TokenMixer):
+    def __init__(self, config: Model) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.feature = config.feature
+        self.project_in = nn.Linear(config.dim, 3 * config.dim, bias=False)
+        self.project_out = nn.Linear(config.dim, config.dim)
+
+    def reset(self, init: str) -> None:
+        """Nothing but linear maps here."""
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        return self.extend(x, self.start(x.shape[0]))
+
+    def start(self, batch: int) -> "LinearState":
+        return LinearState()
+
+    def extend(self, x: Float[Tensor, "b k d"], state: "LinearState") -> Float[Tensor, "b k d"]:
+        parts = self.project_in(x).unflatten(-1, (3, self.heads, -1)).float()
+        q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
+        q, k = self._features(q, k)
+        v = nn.functional.pad(v, (0, 1), value=1.0)  # the last column adds up the normaliser
+        sums = []
+        for first in range(0, x.shape[1], CHUNK):
+            span = slice(first, first + CHUNK)
+            sums.append(state.advance(q[:, :, span], k[:, :, span], v[:, :, span]))
+        total = torch.cat(sums, 2)
+        y = total[..., :-1] / total[..., -1:].clamp(min=LEAST[self.feature])
+        return self.project_out(y.transpose(1, 2).flatten(2).to(x.dtype))
+
+    def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        if self.feature == "elu":
+            return nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
+        return q.softmax(-1) * torch.e**-0.5, k.exp()
+
+
+class LinearState:
+    """`S` with `z` as its last column, `(b, h, e, e + 1)`."""
+
+    def __init__(self) -> None:
+        self.sums: Tensor | None = None
+
+    def advance(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Within the chunk by a masked product, before it by the sums; then the chunk joins them."""
+        inside = (q @ k.transpose(-1, -2)).tril() @ v
+        if self.sums is None:
+            self.sums = torch.zeros_like(k[..., :1, :].transpose(-1, -2) @ v[..., :1, :])
+        y = inside + q @ self.sums
+        self.sums = self.sums + k.transpose(-1, -2) @ v
+        return y

@@ -1,0 +1,159 @@
+"""The language model: one shell in which the mixer is a slot.
+
+    encode(tokens)         features of all positions
+    forward(tokens)        logits of all positions
+    step(tokens, state)    logits of the positions after those the state has seen
+
+A model knows no loss, data or device, and every row of `tokens` starts a sequence. Padding and
+packing are undone before it runs (`mask`, `offsets`; see documents.py), so they cannot change a result.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from toeplix import documents
+from toeplix.config import Model
+from toeplix.mixers.base import TokenMixer
+from toeplix.mixers.channel import ChannelMixer
+
+
+class LanguageModel(nn.Module, ABC):
+    """What every architecture is seen through."""
+
+    config: Model
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "b t"],
+        *,
+        mask: Bool[Tensor, "b t"] | Int[Tensor, "b t"] | None = None,
+        offsets: Int[Tensor, " n"] | list[int] | None = None,
+    ) -> Float[Tensor, "b t v"]:
+        """Logits. `mask` marks real positions of padded rows, `offsets` documents packed in one row."""
+        return self.logits(self.encode(tokens, mask=mask, offsets=offsets))
+
+    def encode(
+        self,
+        tokens: Int[Tensor, "b t"],
+        *,
+        mask: Bool[Tensor, "b t"] | Int[Tensor, "b t"] | None = None,
+        offsets: Int[Tensor, " n"] | list[int] | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        """Features after the last layer, and after the final norm if there is one."""
+        if mask is None and offsets is None:
+            return self.features(tokens)
+        return documents.apart(self.features, tokens, mask, offsets)
+
+    def step(
+        self, tokens: Int[Tensor, "b k"], state: Any = None
+    ) -> tuple[Float[Tensor, "b k v"], Any]:
+        """Logits of the next k positions, and the state after them. The first state is None."""
+        features, state = self.advance(tokens, state)
+        return self.logits(features), state
+
+    @abstractmethod
+    def features(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+        """Features of rows that each start at their first position."""
+
+    @abstractmethod
+    def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
+        """Features of the next positions."""
+
+    @abstractmethod
+    def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]: ...
+
+
+NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
+
+class Block(nn.Module):
+    """Two residual sublayers, each behind a norm: mixing tokens and mixing channels."""
+
+    def __init__(self, config: Model, mixer: TokenMixer) -> None:
+        super().__init__()
+        self.token_norm = NORMS[config.norm](config.dim)
+        self.token_mixer = mixer
+        self.channel_norm = NORMS[config.norm](config.dim)
+        self.channel_mixer = ChannelMixer(config)
+        self.mixer_first = config.first == "mixer"
+
+    def forward(self, x: Float[Tensor, "b t d"], state: Any = None) -> Float[Tensor, "b t d"]:
+        if not self.mixer_first:
+            x = x + self.channel_mixer(self.channel_norm(x))
+        normed = self.token_norm(x)
+        mixer = self.token_mixer
+        x = x + (mixer(normed) if state is None else mixer.extend(normed, state))
+        if self.mixer_first:
+            x = x + self.channel_mixer(self.channel_norm(x))
+        return x
+
+
+class MixerLM(LanguageModel):
+    """Embedding, blocks, final norm or none, output."""
+
+    def __init__(self, mixer: type[TokenMixer], config: Model) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab, config.dim)
+        self.blocks: Collection[Block] = nn.ModuleList(  # type: ignore[assignment]
+            Block(config, mixer(config)) for _ in range(config.depth)
+        )
+        self.norm = NORMS[config.norm](config.dim) if config.final_norm else nn.Identity()
+        self.head = nn.Linear(config.dim, config.vocab, bias=False)
+        if config.tied:
+            self.head.weight = self.embedding.weight
+        reset(self)
+
+    def features(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+    def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
+        if state is None:
+            state = [block.token_mixer.start(len(tokens)) for block in self.blocks]
+        x = self.embedding(tokens)
+        for block, part in zip(self.blocks, state, strict=True):
+            x = block(x, part)
+        return self.norm(x), state
+
+    def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
+        return self.head(features)
+
+
+@torch.no_grad()
+def reset(model: MixerLM) -> None:
+    """Draw the initial weights: by the paper's rule, or by one that starts at a loss of ln(vocab).
+
+    `paper`: embeddings N(0, 1); for toeplitz Kaiming noise on every matrix and zero biases, for the
+    others PyTorch's own. `scaled`: matrices N(0, 1/fan_in), those that write to the residual stream
+    smaller by sqrt(2 depth), zero biases, embedding and output N(0, 0.02^2).
+    """
+    config = model.config
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if config.init == "scaled":
+        model.embedding.weight.normal_(std=0.02)
+        for linear in linears:
+            linear.weight.normal_(std=1 / math.sqrt(linear.in_features))
+        for block in model.blocks:
+            writers = [block.channel_mixer[-1], getattr(block.token_mixer, "project_out", None)]
+            for writer in writers:
+                if isinstance(writer, nn.Linear):
+                    writer.weight /= math.sqrt(2 * config.depth)
+        model.head.weight.normal_(std=0.02)
+    elif config.arch == "toeplitz":
+        for linear in linears:
+            nn.init.kaiming_normal_(linear.weight)
+    if config.init == "scaled" or config.arch == "toeplitz":
+        for linear in linears:
+            if linear.bias is not None:
+                linear.bias.zero_()
+    for block in model.blocks:
+        block.token_mixer.reset(config.init)
