@@ -1,9 +1,11 @@
 """The command line: `toeplix COMMAND --help` explains each command.
 
-Bad input ends in one line on standard error and exit status 2; nothing below catches other errors.
+Bad input ends in one line on standard error and exit status 2; TOEPLIX_DEBUG=1 shows where it came from.
 """
 
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +33,27 @@ def root(
 
         print(f"toeplix {__version__}")
         raise typer.Exit
+
+
+@app.command("import")
+def import_(
+    upstream: Annotated[
+        Path, typer.Argument(help="A safetensors file of the paper's research code.")
+    ],
+    directory: Annotated[Path, typer.Argument(help="Where the checkpoint is written.")],
+) -> None:
+    """Convert a checkpoint of the paper's research code (Toeplitz mixers and Hyena)."""
+    from toeplix.checkpoint import save
+    from toeplix.upstream import convert
+
+    model = convert(upstream)
+    save(model, directory)
+    config = model.config
+    size = sum(value.numel() for value in model.parameters())
+    print(
+        f"{directory}: {config.arch}, heads {config.heads}, dim {config.dim}, depth {config.depth}, "
+        f"context {config.context}, vocabulary {config.vocab}, {size:,} parameters"
+    )
 
 
 @bench.command()
@@ -69,7 +92,9 @@ def ops(
     if not console.is_terminal:
         console = Console(width=140)  # a file has room
     if tune:
-        file = tuning.tune(console, seconds=min(seconds, 0.3))
+        if quick or full:
+            raise typer.BadParameter("--tune has sizes of its own: leave --quick and --full out")
+        file = tuning.tune(console, seconds=seconds)
         console.print(f"wrote {file}")
         return
     most = operator.QUICK if quick else 2**62 if full else operator.USUAL
@@ -90,6 +115,8 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except (Complaint, ValueError, OSError) as problem:
+        if os.environ.get("TOEPLIX_DEBUG"):
+            raise
         text = problem.format_message() if isinstance(problem, Complaint) else str(problem)  # type: ignore[attr-defined]
         if line := " ".join(text.split()):  # empty when help was shown instead
             print(f"toeplix: {line}", file=sys.stderr)
