@@ -1,0 +1,181 @@
+"""Generation: prompts in, tokens out, one at a time or all at once.
+
+    for row, token in stream(model, prompts, new=100): ...
+    rows = generate(model, prompts, new=100)
+
+Prompts of equal length run as one batch, and every row draws from its own random numbers: what else
+is in the batch never changes a row. Prompts are read in chunks, so that long ones need little memory;
+then each architecture steps with its own state (near-linear decoders, keys and values, a recurrence).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from toeplix.model import LanguageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the next token is drawn from the logits. The default takes the most likely one."""
+
+    temperature: float = 0.0  # 0: greedy
+    top_k: int = 0  # keep the k most likely; 0: all
+    top_p: float = 1.0  # keep the most likely that together reach this probability
+    min_p: float = 0.0  # keep those at least this likely, relative to the most likely
+    repetition_penalty: float = 1.0  # above 1: tokens already there become less likely
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature={self.temperature} must be at least 0")
+        if self.top_k < 0:
+            raise ValueError(f"top_k={self.top_k} must be at least 0")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p={self.top_p} must be in (0, 1]")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p={self.min_p} must be in [0, 1]")
+        if self.repetition_penalty <= 0:
+            raise ValueError(f"repetition_penalty={self.repetition_penalty} must be above 0")
+
+
+GREEDY = Sampling()
+
+
+def probabilities(
+    logits: Float[Tensor, " v"], sampling: Sampling, seen: Sequence[int] = ()
+) -> Float[Tensor, " v"]:
+    """The distribution that the next token is drawn from."""
+    logits = logits.float()
+    if sampling.repetition_penalty != 1 and seen:
+        index = torch.tensor(sorted(set(seen)), device=logits.device)
+        old = logits[index]
+        factor = sampling.repetition_penalty
+        logits = logits.index_copy(0, index, torch.where(old > 0, old / factor, old * factor))
+    if sampling.temperature == 0:
+        return torch.nn.functional.one_hot(logits.argmax(), len(logits)).float()
+    chances = torch.softmax(logits / sampling.temperature, 0)
+    falling, order = chances.sort(descending=True, stable=True)
+    keep = falling >= sampling.min_p * falling[0]
+    keep &= (falling.cumsum(0) - falling) < sampling.top_p
+    if sampling.top_k:
+        keep[sampling.top_k :] = False
+    kept = torch.zeros_like(chances).index_copy(0, order, falling * keep)
+    return kept / kept.sum()
+
+
+def generate(
+    model: LanguageModel, prompts: Sequence[Sequence[int]], *, new: int, **how: Any
+) -> list[list[int]]:
+    """The new tokens of every prompt, a stop token included; arguments as for `stream`."""
+    rows: list[list[int]] = [[] for _ in prompts]
+    for row, token in stream(model, prompts, new=new, **how):
+        rows[row].append(token)
+    return rows
+
+
+@torch.no_grad()
+def stream(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    new: int,
+    sampling: Sampling = GREEDY,
+    seed: int | Sequence[int] = 0,
+    stop_tokens: Sequence[int] = (),
+    stop_strings: Sequence[str] = (),
+    decode: Callable[[list[int]], str] | None = None,
+    chunk: int = 2048,
+) -> Iterator[tuple[int, int]]:
+    """Pairs of (row, token) as they come, at most `new` a row.
+
+    Args:
+        model: any architecture.
+        prompts: tokens of each row, at least one; lengths may differ.
+        new: how many tokens a row may get.
+        sampling: how tokens are drawn.
+        seed: of the random numbers, one for all rows or one a row.
+        stop_tokens: a row ends after any of these.
+        stop_strings: a row ends once its new text contains one of these; needs `decode`.
+        decode: from tokens to text.
+        chunk: positions of a prompt that are read at once.
+    """
+    seeds = [seed] * len(prompts) if isinstance(seed, int) else list(seed)
+    _check(model, prompts, new, seeds, stop_strings, decode, chunk)
+    lengths = sorted({len(prompt) for prompt in prompts})
+    for length in lengths:
+        members = [row for row, prompt in enumerate(prompts) if len(prompt) == length]
+        done: set[int] = set()
+        texts: dict[int, list[int]] = {row: [] for row in members}
+        generators = {row: torch.Generator().manual_seed(seeds[row]) for row in members}
+        tokens = torch.tensor([list(prompts[row]) for row in members], device=_device(model))
+        logits, state = prefill(model, tokens, chunk)
+        for count in range(1, new + 1):
+            latest = []
+            for place, row in enumerate(members):
+                seen = [*prompts[row], *texts[row]]
+                token = _draw(
+                    probabilities(logits[place], sampling, seen), generators[row], sampling
+                )
+                latest.append(token)
+                if row in done:
+                    continue
+                texts[row].append(token)
+                yield row, token
+                text = decode(texts[row]) if decode and stop_strings else ""
+                if token in stop_tokens or any(stop in text for stop in stop_strings):
+                    done.add(row)
+            if len(done) == len(members) or count == new:
+                break
+            step, state = model.step(torch.tensor(latest, device=tokens.device)[:, None], state)
+            logits = step[:, -1]
+
+
+def prefill(
+    model: LanguageModel, tokens: Int[Tensor, "b t"], chunk: int
+) -> tuple[Float[Tensor, "b v"], Any]:
+    """Logits after the last position, and the state there; the output layer sees that one only."""
+    state: Any = None
+    for part in tokens.split(chunk, dim=1):
+        features, state = model.advance(part, state)
+    return model.logits(features[:, -1:])[:, 0], state
+
+
+def _draw(chances: Tensor, generator: torch.Generator, sampling: Sampling) -> int:
+    if sampling.temperature == 0:
+        return int(chances.argmax())
+    return int(torch.multinomial(chances.cpu(), 1, generator=generator))
+
+
+def _device(model: LanguageModel) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _check(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    new: int,
+    seeds: list[int],
+    stop_strings: Sequence[str],
+    decode: Callable[[list[int]], str] | None,
+    chunk: int,
+) -> None:
+    if new < 1:
+        raise ValueError(f"new={new} must be at least 1")
+    if chunk < 1:
+        raise ValueError(f"chunk={chunk} must be at least 1")
+    if len(seeds) != len(prompts):
+        raise ValueError(f"there are {len(seeds)} seeds for {len(prompts)} prompts")
+    if stop_strings and decode is None:
+        raise ValueError("stop_strings need decode=, from tokens to text")
+    for row, prompt in enumerate(prompts):
+        if len(prompt) == 0:
+            raise ValueError(f"prompt {row} is empty: give at least one token")
+        if min(prompt) < 0 or max(prompt) >= model.config.vocab:
+            raise ValueError(
+                f"prompt {row} has tokens outside the vocabulary of {model.config.vocab}: "
+                f"{min(prompt)} .. {max(prompt)}"
+            )
