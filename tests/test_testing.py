@@ -94,3 +94,43 @@ def test_what_cannot_be_tested_is_refused():
         assert_causal(lambda x: x / 0, X)
     with pytest.raises(TypeError, match="no tensor in a int"):
         assert_causal(lambda x: 3, X)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_a_tenth_of_the_next_position_is_a_leak_in_every_dtype(dtype):
+    x = X.to(dtype)
+    assert_causal(lambda x: x * 2, x)
+    with pytest.raises(AssertionError, match="not causal"):
+        assert_causal(lambda x: x + 0.1 * x.roll(-1, 1), x)
+
+
+def test_an_input_of_zeros_still_shows_a_leak():
+    with pytest.raises(AssertionError, match="not causal"):
+        assert_causal(lambda x: x.flip(1), torch.zeros(2, 8, 3))
+
+
+def test_functions_that_reuse_memory():
+    buffer = torch.empty_like(X)
+
+    def flipped(x):
+        return buffer.copy_(x.flip(1))
+
+    with pytest.raises(AssertionError, match="not causal"):
+        assert_causal(flipped, X)
+    assert_causal(lambda x: x.mul_(2), X)
+
+
+def test_every_small_token_changes():
+    tokens = torch.full((1, 200), 249, dtype=torch.uint8)
+    with pytest.raises(AssertionError, match="not causal"):
+        assert_causal(lambda t: t.flip(1), tokens, vocabulary=250, positions=[199])
+
+
+def test_what_could_only_pass_is_refused():
+    for positions in ([], [0], [64], [1000]):
+        with pytest.raises(ValueError, match="positions must lie between 1 and 63"):
+            assert_causal(ours, X, positions=positions)
+    with pytest.raises(ValueError, match="x is not finite"):
+        assert_causal(ours, X / 0)
+    with pytest.raises(ValueError, match="not repeatable"):
+        assert_causal(nn.Dropout(0.5), X)

@@ -29,10 +29,10 @@ LONGEST = 2048  # positions that rotary embeddings are prepared for, at least
 class Borrowed(LanguageModel):
     """A Hugging Face backbone and our output layer."""
 
-    def __init__(self, config: Model, backbone: nn.Module, bias: bool) -> None:
+    def __init__(self, config: Model, backbone: Any, bias: bool) -> None:
         super().__init__()
         self.config = config
-        self.backbone: Any = backbone
+        self.backbone = backbone
         self.head = nn.Linear(config.dim, config.vocab, bias=bias)
         nn.init.normal_(self.head.weight, std=0.02)
         if config.tied:

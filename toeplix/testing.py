@@ -24,18 +24,19 @@ def assert_causal(
     """Fail if a change at position t or later moves an output before t.
 
     Works on any module or function along time: `x` is `(b, t, ...)` of numbers or `(b, t)` of
-    tokens, and the output is `(b, t, ...)`. For each cut t the future is redrawn, as a whole and as one
-    single position (a leak may cancel in a sum), and the past of the output is compared.
+    tokens, and the output is `(b, t, ...)`. For each cut t the future is redrawn, as a whole and as
+    one single position (a leak may cancel in a sum), and the past of the output is compared.
 
     Args:
-        function: a module (evaluated as it is: call `.eval()` first if it has dropout) or function.
+        function: a module or function whose result depends on x alone (no dropout: call `.eval()`).
         x: one example input.
         positions: where to cut; by default 1, 2, the last, and powers of two with their neighbours.
         scale: size of the new future relative to x's largest value. Try 1e4 to see rounding leak.
-        tolerance: largest move allowed, relative to the largest output of the past.
-            0 asks for equality bit for bit. Default: 100 times the resolution of the output's dtype,
-            times `scale` if above 1: what a Fourier transform of the whole sequence leaks by rounding.
-        vocabulary: number of tokens to redraw from, for integer x; default: the largest in x plus 1.
+        tolerance: largest move allowed, relative to the largest output of the past. 0 asks for
+            equality bit for bit. Default: what a Fourier transform of the whole sequence leaks by
+            rounding, 1e-5 in float32 and 1e-14 in float64, times `scale` if above 1, and in half
+            precision four roundings of the output.
+        vocabulary: number of tokens to redraw from, for integer x; default: the largest plus 1.
         output: picks the tensor from what the function returns; by default a tensor itself, its
             `logits` or `last_hidden_state`, or the first tensor of a tuple or mapping.
         seed: of the new futures.
@@ -43,12 +44,16 @@ def assert_causal(
     Raises:
         AssertionError: names the cut, the position that moved and by how much.
     """
-    if x.ndim < 2 or x.shape[1] < 2:
-        raise ValueError(f"x must be (b, t, ...) with t >= 2, got {tuple(x.shape)}")
+    cuts = _checked_cuts(x, positions)
     pick = output or _tensor
     generator = torch.Generator().manual_seed(seed)
+
+    def run(given: Tensor) -> Tensor:
+        # copies on both sides: the function may work in place, or in one buffer for all calls
+        return pick(function(given.clone())).detach().clone()
+
     with torch.no_grad():
-        before = pick(function(x))
+        before = run(x)
         if before.ndim < 2 or before.shape[:2] != x.shape[:2]:
             raise ValueError(
                 f"the output must be (b, t, ...) like x {tuple(x.shape)}, got {tuple(before.shape)}"
@@ -56,25 +61,54 @@ def assert_causal(
         if not torch.isfinite(before).all():
             raise ValueError("the output for x is not finite: nothing can be compared")
         if tolerance is None:
-            tolerance = 100 * torch.finfo(before.dtype).eps * max(1.0, scale)
-        for cut in _cuts(x.shape[1]) if positions is None else positions:
+            tolerance = _tolerance(before.dtype, scale)
+        if _moved(before, run(x), tolerance) is not None:
+            raise ValueError("the function is not repeatable: for a module, call .eval() first")
+        for cut in cuts:
             for stop in {cut + 1, x.shape[1]}:
-                changed = _redrawn(x, slice(cut, stop), scale, vocabulary, generator)
-                _compare(before[:, :cut], pick(function(changed))[:, :cut], cut, stop, tolerance)
+                after = run(_redrawn(x, slice(cut, stop), scale, vocabulary, generator))
+                if found := _moved(before[:, :cut], after[:, :cut], tolerance):
+                    place, by, allowed = found
+                    raise AssertionError(
+                        f"not causal: changing positions {cut} .. {stop - 1} of x moved the output "
+                        f"at position {place[1]} (index {place}) by {by:.3g}, where {allowed:.3g} "
+                        "is allowed"
+                    )
 
 
-def _compare(before: Tensor, after: Tensor, cut: int, stop: int, tolerance: float) -> None:
-    moved = (after - before).abs()
-    allowed = tolerance * before.abs().max()
-    # not (<=), so that a NaN counts as a move
-    leaks = ~(moved <= allowed)
-    if leaks.any():
-        place = leaks.nonzero()[0].tolist()
-        raise AssertionError(
-            f"not causal: changing positions {cut} .. {stop - 1} of x moved the output at position "
-            f"{place[1]} (index {place}) by {moved[tuple(place)].item():.3g}, "
-            f"where {allowed.item():.3g} is allowed"
-        )
+def _checked_cuts(x: Tensor, positions: Iterable[int] | None) -> list[int]:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor (b, t, ...), got {type(x).__name__}")
+    if x.ndim < 2 or x.shape[1] < 2:
+        raise ValueError(f"x must be (b, t, ...) with t >= 2, got {tuple(x.shape)}")
+    if x.is_floating_point() and not torch.isfinite(x).all():
+        raise ValueError("x is not finite: a changed future could not be told from it")
+    time = x.shape[1]
+    cuts = _cuts(time) if positions is None else list(positions)
+    if not cuts or not all(0 < cut < time for cut in cuts):
+        raise ValueError(f"positions must lie between 1 and {time - 1} and be at least one: {cuts}")
+    return cuts
+
+
+def _tolerance(dtype: torch.dtype, scale: float) -> float:
+    if not dtype.is_floating_point:
+        return 0.0
+    eps = torch.finfo(dtype).eps
+    full = min(eps, torch.finfo(torch.float32).eps)
+    return 100 * full * max(1.0, scale) + (4 * eps if eps > full else 0.0)
+
+
+def _moved(
+    before: Tensor, after: Tensor, tolerance: float
+) -> tuple[list[int], float, float] | None:
+    """Where, by how much, and what would be allowed; None if nothing moved further than that."""
+    moved = (after.double() - before.double()).abs()
+    allowed = tolerance * before.double().abs().max().item()
+    leaks = ~(moved <= allowed)  # so that a NaN counts as a move
+    if not leaks.any():
+        return None
+    place = leaks.nonzero()[0].tolist()
+    return place, moved[tuple(place)].item(), allowed
 
 
 def _redrawn(
@@ -83,14 +117,18 @@ def _redrawn(
     shape = x[:, where].shape
     changed = x.clone()
     if x.is_floating_point():
+        size = x.abs().max().item() or 1.0
         noise = torch.randn(shape, generator=generator, dtype=torch.float64)
-        changed[:, where] = (noise * scale * x.abs().max().double().cpu()).to(x)
+        changed[:, where] = (noise * scale * size).to(x)
     else:
-        size = vocabulary or int(x.max()) + 1
-        if size < 2:
-            raise ValueError(f"vocabulary={size} leaves nothing to change: name at least 2 tokens")
-        step = torch.randint(1, size, shape, generator=generator)
-        changed[:, where] = (x[:, where] + step.to(x)) % size  # every token does change
+        choices = vocabulary or int(x.max()) + 1
+        if choices < 2:
+            raise ValueError(
+                f"vocabulary={choices} leaves nothing to change: name at least 2 tokens"
+            )
+        step = torch.randint(1, choices, shape, generator=generator).to(x.device)
+        # in 64 bits, so that nothing wraps: every token does change
+        changed[:, where] = ((x[:, where].long() + step) % choices).to(x.dtype)
     return changed
 
 

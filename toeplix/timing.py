@@ -21,26 +21,30 @@ BURST = 3  # calls of a quick contender in one turn
 
 
 def interleaved(
-    contenders: Mapping[str, Contender], *, seconds: float = 1.0, least: int = 5, most: int = 200
+    contenders: Mapping[str, Contender], *, seconds: float = 1.0, least: int = 5, most: int = 60
 ) -> dict[str, list[float]]:
-    """Seconds of each call, round after round, until every contender had about `seconds`.
+    """Seconds of a call, one number a round, until every contender had about `seconds`.
 
-    In every turn a quick contender runs once unmeasured and is then timed three times: otherwise it
-    would pay for the caches and the memory that the one before it left behind, where real use
-    calls the same thing again and again. A slow one stops after `least` calls, the others go on.
+    In its turn a quick contender runs once unmeasured and three times measured, of which the median
+    counts: otherwise it would pay for the caches and the memory that the one before it left
+    behind, where real use calls the same thing again and again. A slow one stops after `least`
+    rounds, the others go on.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     last = {name: _seconds(call) for name, call in contenders.items()}
+    spent = dict.fromkeys(contenders, 0.0)
     running = dict(contenders)
     while running:
         for name, call in list(running.items()):
             quick = last[name] < QUICK
             if quick:
                 call()
+            burst = [_seconds(call) for _ in range(BURST if quick else 1)]
+            last[name] = statistics.median(burst)
             taken = times[name]
-            taken += [_seconds(call) for _ in range(BURST if quick else 1)]
-            last[name] = taken[-1]
-            if len(taken) >= most or (len(taken) >= least and sum(taken) >= seconds):
+            taken.append(last[name])
+            spent[name] += sum(burst)
+            if len(taken) >= most or (len(taken) >= least and spent[name] >= seconds):
                 del running[name]
     return times
 
@@ -54,7 +58,7 @@ def _seconds(call: Contender) -> float:
 
 
 def median_ratio(times: list[float], reference: list[float]) -> float:
-    """How many times longer than `reference`: the median over calls that were near in time."""
+    """How many times longer than `reference`: the median over rounds of the ratio in that round."""
     pairs = zip(times, reference, strict=False)
     return statistics.median(slow / fast for slow, fast in pairs)
 
@@ -116,10 +120,10 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def describe_machine() -> dict[str, object]:
+def describe_machine(device: str = "cpu") -> dict[str, object]:
     """What a reader needs to place the numbers."""
     return {
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),

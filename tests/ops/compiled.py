@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from toeplix import toeplitz, toeplitz_packed, toeplitz_padded
+from toeplix import (
+    toeplitz,
+    toeplitz_continued,
+    toeplitz_packed,
+    toeplitz_padded,
+    toeplitz_windowed,
+)
 
 
 class Layer(nn.Module):
@@ -32,6 +38,8 @@ def mask() -> torch.Tensor:
 CASES = {
     "plain": (toeplitz, 3, ()),
     "padded": (toeplitz_padded, 3, (mask(),)),
+    "windowed": (toeplitz_windowed, 2, ()),
+    "continued": (lambda x, k: toeplitz_continued(x, k, x[:, :40]), 2, ()),
     "packed": (toeplitz_packed, 1, (torch.tensor([0, 7, 7, 30, 50]),)),
 }
 
@@ -65,6 +73,14 @@ def test_registered_operators_keep_their_promises():
     kernel = torch.randn(2, 12, requires_grad=True)
     arguments = (x, kernel, "auto", None, None)
     torch.library.opcheck(torch.ops.toeplix.product.default, arguments)
+    segments = (torch.tensor([0, 4]), torch.tensor([4, 5]))
+    transposed = torch.randn(12, 2).t()
+    row = torch.randn(1, 9, 2, 3)
+    torch.library.opcheck(
+        torch.ops.toeplix.gradient.default,
+        (row, row, transposed, "auto", *segments, True, True),
+        test_utils=("test_schema", "test_faketensor"),
+    )
     g = torch.randn(2, 9, 2, 3)
     for need in ((True, True), (True, False), (False, True)):
         torch.library.opcheck(

@@ -44,6 +44,9 @@ def test_a_users_file_replaces_its_device(rule_file):
     [
         "{",
         "{}",
+        '{"rule": []}',
+        '{"rule": null}',
+        json.dumps({"rule": {"cpu": {AUTO: [{"columns": "9", "paths": [[None, "fft"]]}] * 2}}}),
         '{"rule": {"cpu": {"auto": []}}}',
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[None, "magic"]]}]}}}),
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[9, "fft"]]}]}}}),

@@ -99,3 +99,45 @@ def test_the_horizon_is_kept(kind):
     stepped(state, torch.randn(1, 3, 1, 2))
     with pytest.raises(ValueError, match="past the horizon of 3"):
         state.step(torch.randn(1, 1, 2))
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_state_outlives_inference_mode_and_keeps_no_graph(kind):
+    x, kernel = random_pair(1, 120, 1, 2, 64)
+    with torch.inference_mode():
+        state = decoder(kernel, x[:, :20], kind=kind)
+        first = stepped(state, x[:, 20:70])
+    both = torch.cat([first.clone(), stepped(state, x[:, 70:])], 1)
+    torch.testing.assert_close(both, spelled_out(x, kernel)[:, 20:])
+    state = decoder(kernel, x.clone().requires_grad_(), kind=kind)
+    assert not any(value.requires_grad for value in vars(state).values() if torch.is_tensor(value))
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_training_on_does_not_reach_a_running_decoder(kind):
+    x, kernel = random_pair(1, 300, 1, 2, dtype=torch.float32)
+    expected = spelled_out(x, kernel)
+    changing = kernel.clone()
+    state = decoder(changing, x[:, :10], kind=kind)
+    changing.mul_(2)
+    torch.testing.assert_close(stepped(state, x[:, 10:]), expected[:, 10:], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_every_head_once_a_position(kind):
+    state = decoder(torch.randn(2, 8), torch.zeros(1, 0, 2, 3), kind=kind)
+    state.emit(torch.randn(1, 1, 3), first=0)
+    with pytest.raises(ValueError, match=r"heads \[0\] have had their input"):
+        state.emit(torch.randn(1, 2, 3))
+    with pytest.raises(ValueError, match=r"heads \[1\] have had no input at position 0"):
+        state.advance()
+
+
+def test_a_history_moves_rarely():
+    state = History(torch.randn(1, 100), torch.zeros(1, 0, 1, 1))
+    moves = 0
+    for _ in range(1000):
+        before = state._filled
+        state.step(torch.zeros(1, 1, 1))
+        moves += state._filled < before
+    assert moves <= 10, "once every n steps"

@@ -183,3 +183,37 @@ def test_empty_batches_pass():
     y.sum().backward()
     assert y.shape == x.shape
     assert kernel.grad.tolist() == torch.zeros(2, 5).tolist()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_forward_mode_is_refused_not_lost():
+    """A plain call would drop the tangent on some paths and answer zero."""
+    x, kernel = random_pair(1, 512, 1, 2)
+    with pytest.raises(RuntimeError):
+        torch.func.jvp(lambda x: toeplitz(x, kernel), (x,), (torch.ones_like(x),))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        with pytest.raises(RuntimeError):
+            toeplitz(dual, kernel)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_fake_and_meta_tensors_leave_no_trace(path):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    x, kernel = random_pair(1, 61, 1, 2)
+    with FakeTensorMode() as mode:
+        assert toeplitz(mode.from_tensor(x), mode.from_tensor(kernel), path=path).shape == x.shape
+    assert toeplitz(x.to("meta"), kernel.to("meta"), path=path).shape == x.shape
+    assert_near(
+        toeplitz(x, kernel, path=path), spelled_out(x, kernel), magnitude(x, kernel), x.dtype
+    )
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_inference_mode_prepared_serves_training(path):
+    x, kernel = random_pair(1, 53, 1, 2)
+    with torch.inference_mode():
+        toeplitz(x, kernel, path=path)
+    toeplitz(x, kernel.requires_grad_(), path=path).sum().backward()
+    assert kernel.grad is not None

@@ -29,6 +29,9 @@ LONGEST = {"dense": 128, "blocked": 2048}  # not waited for beyond
 def tune(console: Console, *, seconds: float = 0.3, lengths: tuple[int, ...] = LENGTHS) -> Path:
     """Measure, show the table, and write the rule atomically. Returns the file."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    file = choice.rule_file()
+    kept = _kept(file)
+    _write(file, {"rule": kept})  # what cannot be written should be known before measuring
     bands: dict[str, list[Band]] = {AUTO: [], AUTO_EXACT: []}
     table = Table(title=f"nanoseconds per element on {device}, forward+backward")
     for column in ("columns", "t", *PATHS):
@@ -45,12 +48,21 @@ def tune(console: Console, *, seconds: float = 0.3, lengths: tuple[int, ...] = L
             limit = None if last else columns
             bands[mode].append({"columns": limit, "paths": _boundaries(measured, able)})
     console.print(table)
-    rule: choice.Rule = {device: bands}
+    rule: choice.Rule = kept | {device: bands}
     choice.check(rule)
-    file = choice.rule_file()
-    _write(file, {"machine": timing.describe_machine(), "rule": rule})
+    _write(file, {"machine": timing.describe_machine(device), "rule": rule})
     choice.current_rule.cache_clear()
     return file
+
+
+def _kept(file: Path) -> choice.Rule:
+    """What an older file says of other devices."""
+    try:
+        rule: choice.Rule = json.loads(file.read_text())["rule"]
+        choice.check(rule)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return rule
 
 
 def _times(device: str, columns: int, length: int, seconds: float) -> dict[str, float]:

@@ -17,7 +17,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from toeplix.ops import autograd, choice, packed
-from toeplix.ops.checks import check_mask, check_offsets, check_path, check_product
+from toeplix.ops.checks import (
+    check_horizon,
+    check_kernel,
+    check_mask,
+    check_offsets,
+    check_past,
+    check_path,
+    check_product,
+)
 from toeplix.ops.decoder import Decoder
 from toeplix.ops.dense import toeplitz_matrix
 from toeplix.ops.history import History
@@ -61,7 +69,7 @@ def toeplitz(
             `transform` do not promise this: their rounding errors scale with the largest value of the
             whole sequence, so a spike of 1e4 in the future moves the past by about 1e-4 in float32.
 
-    Differentiable to any order in x and kernel; under `torch.compile` to first order.
+    Differentiable to any order in x and kernel (reverse mode); under `torch.compile` to first order.
 
     >>> import torch
     >>> x = torch.tensor([1.0, 10.0, 100.0]).view(1, 3, 1, 1)
@@ -122,19 +130,23 @@ def decoder(
     horizon: int | None = None,
     kind: str = "auto",
 ) -> Decoder:
-    """A state from which outputs follow one position at a time, exactly as `toeplitz_windowed` gives.
+    """A state from which outputs follow one position at a time: those of `toeplitz_windowed`.
 
     Args:
         kernel: filters `(h, n)`; a step reads the last n positions.
-        past: inputs before the first step, `(b, p, h, c)`; p may be 0. They are not kept.
+        past: inputs before the first step, `(b, p, h, c)`; p may be 0.
         horizon: how many steps will be taken, if known: bounds the memory. None: no end.
-        kind: `"history"` reads all inputs in reach at every step, `"online"` is near-linear;
-            `"auto"` takes the faster by the number of positions in reach, as measured.
+        kind: `"history"` keeps the inputs in reach and reads them all at every step; `"online"` keeps
+            what they add to the future, and is near-linear; `"auto"` takes the faster by the number
+            of positions in reach, as measured.
 
     >>> state = decoder(torch.tensor([[1.0, 2.0, 3.0]]), past=torch.zeros(1, 0, 1, 1))
     >>> [state.step(torch.tensor([[[v]]])).item() for v in (1.0, 10.0, 100.0)]
     [1.0, 12.0, 123.0]
     """
+    check_kernel(kernel)
+    check_past(kernel, past)
+    check_horizon(horizon)
     if kind == "auto":
         reach = min(kernel.shape[-1], past.shape[1] + (horizon or kernel.shape[-1]))
         longest = choice.DECODE_HISTORY.get(past.device.type, choice.DECODE_HISTORY["cpu"])

@@ -31,9 +31,15 @@ def product(x: Tensor, kernel: Tensor, path: str, segments: Segments | None = No
     """`T(kernel) x`, of whole rows or of segments; arguments are taken as checked."""
     if torch.compiler.is_compiling():
         return compiled_product(x, kernel, path, *(segments or (None, None)))
-    if torch.is_grad_enabled() and (x.requires_grad or kernel.requires_grad):
+    recorded = torch.is_grad_enabled() and (x.requires_grad or kernel.requires_grad)
+    if recorded or _forward_mode():
         return _Product.apply(x, kernel, path, segments)
     return _forward(x, kernel, path, segments)
+
+
+def _forward_mode() -> bool:
+    """Inside forward-mode differentiation, which the function refuses and a plain call would lose."""
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 def _forward(x: Tensor, kernel: Tensor, path: str, segments: Segments | None) -> Tensor:
@@ -144,7 +150,7 @@ def _(
 @torch.library.custom_op("toeplix::gradient", mutates_args=())
 def compiled_gradient(
     g: Tensor,
-    x: Tensor,
+    x: Tensor | None,
     kernel: Tensor,
     path: str,
     starts: Tensor | None,
@@ -161,7 +167,7 @@ def compiled_gradient(
 @compiled_gradient.register_fake
 def _(
     g: Tensor,
-    x: Tensor,
+    x: Tensor | None,
     kernel: Tensor,
     path: str,
     starts: Tensor | None,
@@ -181,7 +187,7 @@ def _segments(starts: Tensor | None, lengths: Tensor | None) -> Segments | None:
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, kernel, ctx.path, starts, lengths = inputs
-    ctx.save_for_backward(x, kernel, starts, lengths)
+    ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, kernel, starts, lengths)
 
 
 def _compiled_backward(ctx: Any, g: Tensor) -> Any:

@@ -63,7 +63,9 @@ def check_path(path: str, exact: bool) -> str:
 
 
 def check_like(name: str, other: Tensor, x: Tensor) -> None:
-    """Another sequence that must agree with x in all but its length."""
+    """Another sequence that must agree with x in all but its length, which may be 0."""
+    if isinstance(other, Tensor) and other.ndim == 4 and other.shape[1] == 0:
+        other = other.new_empty(other.shape[0], 1, *other.shape[2:])
     check_sequence(name, other)
     same = (x.shape[0], *x.shape[2:])
     if (other.shape[0], *other.shape[2:]) != same:
@@ -94,7 +96,7 @@ def check_offsets(offsets: object) -> Tensor:
 
 def check_mask(mask: Tensor, x: Tensor) -> Tensor:
     """A mask of booleans, from one of booleans or of zeros and ones."""
-    if not isinstance(mask, Tensor) or mask.is_floating_point():
+    if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.is_complex():
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"mask must be a tensor of booleans or of zeros and ones, got {kind}")
     if mask.shape != x.shape[:2]:
@@ -102,3 +104,27 @@ def check_mask(mask: Tensor, x: Tensor) -> Tensor:
             f"mask must be (b, t) = {tuple(x.shape[:2])} as x says, got {tuple(mask.shape)}"
         )
     return mask.bool()
+
+
+def check_past(kernel: Tensor, past: Tensor) -> None:
+    """The past may be empty; it still tells batch, channels, dtype and device."""
+    if isinstance(past, Tensor) and past.ndim == 4 and past.shape[1] == 0:
+        past = past.new_empty(past.shape[0], 1, *past.shape[2:])
+    check_sequence("past", past)
+    if past.shape[2] != kernel.shape[0]:
+        raise ValueError(
+            f"past has {past.shape[2]} heads and kernel {kernel.shape[0]}: they must agree"
+        )
+    if past.device != kernel.device:
+        raise ValueError(
+            f"past is on {past.device} and kernel on {kernel.device}: move one of them"
+        )
+
+
+def check_horizon(horizon: int | None) -> None:
+    if horizon is None:
+        return
+    if not isinstance(horizon, int) or isinstance(horizon, bool):
+        raise TypeError(f"horizon={horizon!r} must be an integer, or None for no end")
+    if horizon < 1:
+        raise ValueError(f"horizon={horizon} must be at least 1, or None for no end")

@@ -57,7 +57,7 @@ def rule_file() -> Path:
     """Where a measured rule is kept: `$TOEPLIX_RULE`, else the user's configuration directory."""
     if named := os.environ.get("TOEPLIX_RULE"):
         return Path(named)
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(home) / "toeplix" / "paths.json"
 
 
@@ -70,7 +70,7 @@ def current_rule() -> Rule:
         check(measured)
     except FileNotFoundError:
         return RULE
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         warnings.warn(
             f"ignoring the operator rule in {file} ({problem}); "
             "run `toeplix bench ops --tune` to write a new one, or delete the file",
@@ -92,6 +92,11 @@ def check(rule: Rule) -> None:
             for band in bands:
                 if not band["paths"] or band["paths"][-1][0] is not None:
                     raise ValueError(f"the last path of a band of {device}/{mode} needs time null")
+                limits = [band["columns"], *(longest for longest, _ in band["paths"])]
+                if not all(limit is None or type(limit) is int for limit in limits):
+                    raise ValueError(
+                        f"limits of {device}/{mode} must be integers or null: {limits}"
+                    )
                 for _, path in band["paths"]:
                     if path not in PATHS or (mode == AUTO_EXACT and not PATHS[path].exact):
                         raise ValueError(f"{path!r} cannot serve {device}/{mode}")

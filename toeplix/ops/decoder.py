@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from toeplix.ops.checks import check_kernel, check_sequence
+from toeplix.ops.checks import check_horizon, check_kernel, check_past
 from toeplix.ops.paths import working_dtype
 
 
@@ -28,16 +28,25 @@ class Decoder(ABC):
     layer, `step` does both.
     """
 
-    def __init__(self, kernel: Tensor, past: Tensor, horizon: int | None) -> None:
+    # a state outlives the mode it was made in, and belongs to no graph
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def __init__(
+        self,
+        kernel: Float[Tensor, "h n"],
+        past: Float[Tensor, "b p h c"],
+        horizon: int | None = None,
+    ) -> None:
         check_kernel(kernel)
         check_past(kernel, past)
-        if horizon is not None and horizon < 1:
-            raise ValueError(f"horizon={horizon} must be at least 1, or None for no end")
+        check_horizon(horizon)
         self.batch, _, self.heads, self.channels = past.shape
         self.dtype = past.dtype
-        self.kernel = kernel.detach().to(working_dtype(past))
+        self.kernel = kernel.detach().to(working_dtype(past), copy=True)  # its owner may train on
         self.horizon = horizon
         self.position = 0
+        self._emitted: set[int] = set()
+        self._begin(past.detach().to(self.kernel.dtype))
 
     @torch.no_grad()
     def step(self, x: Float[Tensor, "b h c"]) -> Float[Tensor, "b h c"]:
@@ -49,6 +58,27 @@ class Decoder(ABC):
     @torch.no_grad()
     def emit(self, x: Float[Tensor, "b f c"], first: int = 0) -> Float[Tensor, "b f c"]:
         """The output of the heads `first, first + 1, ...` at the present position."""
+        self._check(x, first)
+        heads = slice(first, first + x.shape[1])
+        self._emitted.update(range(first, first + x.shape[1]))
+        columns = x.transpose(0, 1).reshape(x.shape[1], 1, -1).to(self.kernel.dtype)
+        y = self._emit(columns, heads)
+        return y.view(x.shape[1], self.batch, self.channels).transpose(0, 1).to(x.dtype)
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Close the present position, once every head has had its input."""
+        if len(self._emitted) < self.heads:
+            missing = sorted(set(range(self.heads)) - self._emitted)
+            raise ValueError(f"heads {missing} have had no input at position {self.position}")
+        self._emitted.clear()
+        self._advance()
+        self.position += 1
+
+    def _check(self, x: Tensor, first: int) -> None:
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(f"x must be a tensor (b, h, c) of a floating dtype, got {kind}")
         if x.ndim != 3 or x.shape[0] != self.batch or x.shape[2] != self.channels:
             raise ValueError(
                 f"x must be (b={self.batch}, h, c={self.channels}), got {tuple(x.shape)}"
@@ -57,21 +87,17 @@ class Decoder(ABC):
             raise ValueError(
                 f"x has heads {first} .. {first + x.shape[1] - 1}, the kernel 0 .. {self.heads - 1}"
             )
+        if again := self._emitted.intersection(range(first, first + x.shape[1])):
+            raise ValueError(f"heads {sorted(again)} have had their input at this position")
         if self.horizon is not None and self.position >= self.horizon:
             raise ValueError(
                 f"position {self.position} is past the horizon of {self.horizon} positions: "
                 "begin with a larger horizon, or None"
             )
-        heads = slice(first, first + x.shape[1])
-        columns = x.transpose(0, 1).reshape(x.shape[1], 1, -1).to(self.kernel.dtype)
-        y = self._emit(columns, heads)
-        return y.view(x.shape[1], self.batch, self.channels).transpose(0, 1).to(x.dtype)
 
-    @torch.no_grad()
-    def advance(self) -> None:
-        """Close the present position."""
-        self._advance()
-        self.position += 1
+    @abstractmethod
+    def _begin(self, past: Float[Tensor, "b p h c"]) -> None:
+        """The state after the past, which has the working dtype."""
 
     @property
     @abstractmethod
@@ -84,18 +110,3 @@ class Decoder(ABC):
 
     @abstractmethod
     def _advance(self) -> None: ...
-
-
-def check_past(kernel: Tensor, past: Tensor) -> None:
-    """The past may be empty; it still tells batch, channels, dtype and device."""
-    if isinstance(past, Tensor) and past.ndim == 4 and past.shape[1] == 0:
-        past = past.new_empty(past.shape[0], 1, *past.shape[2:])
-    check_sequence("past", past)
-    if past.shape[2] != kernel.shape[0]:
-        raise ValueError(
-            f"past has {past.shape[2]} heads and kernel {kernel.shape[0]}: they must agree"
-        )
-    if past.device != kernel.device:
-        raise ValueError(
-            f"past is on {past.device} and kernel on {kernel.device}: move one of them"
-        )

@@ -16,16 +16,11 @@ class History(Decoder):
     every n steps.
     """
 
-    def __init__(
-        self,
-        kernel: Float[Tensor, "h n"],
-        past: Float[Tensor, "b p h c"],
-        horizon: int | None = None,
-    ) -> None:
-        super().__init__(kernel, past, horizon)
-        taps = kernel.shape[1]
+    def _begin(self, past: Float[Tensor, "b p h c"]) -> None:
+        taps = self.kernel.shape[1]
         past = past[:, max(0, past.shape[1] - taps + 1) :]
-        capacity = past.shape[1] + min(taps, horizon or taps)
+        bounded = self.horizon is not None and self.horizon <= taps
+        capacity = past.shape[1] + self.horizon if bounded and self.horizon else 2 * taps - 1
         columns = self.batch * self.channels
         self._inputs = self.kernel.new_empty(self.heads, capacity, columns)
         self._inputs[:, : past.shape[1]] = as_columns(past)

@@ -34,19 +34,12 @@ MATMUL = 256  # largest tile that is multiplied as a matrix
 class Online(Decoder):
     """See the module. `horizon` bounds the positions to come, and with them the memory."""
 
-    def __init__(
-        self,
-        kernel: Float[Tensor, "h n"],
-        past: Float[Tensor, "b p h c"],
-        horizon: int | None = None,
-    ) -> None:
-        super().__init__(kernel, past, horizon)
-        reach = min(kernel.shape[1], horizon or kernel.shape[1])
+    def _begin(self, past: Float[Tensor, "b p h c"]) -> None:
+        taps = self.kernel.shape[1]
         size = LEAF
-        while size < reach:
+        while size < min(taps, self.horizon or taps):
             size *= 2
-        ahead = carry(past.to(self.kernel.dtype), self.kernel, size)
-        self._z = as_columns(ahead).contiguous()
+        self._z = as_columns(carry(past, self.kernel, size)).contiguous()
         near = self.kernel[:, :LEAF]
         near = torch.nn.functional.pad(near, (0, LEAF - near.shape[1]))
         self._leaf = near.flip(-1)[:, None]  # the newest input meets the last entry
@@ -73,7 +66,7 @@ class Online(Decoder):
         if end % LEAF or (self.horizon is not None and self.position + 1 >= self.horizon):
             return
         if end == size:
-            self._z = self._tile(self._z).contiguous()
+            self._z.copy_(self._tile(self._z))
             return
         tile = end & -end
         self._z[:, end : end + tile] += self._tile(self._z[:, end - tile : end])

@@ -55,15 +55,17 @@ def backward(
     lengths: Tensor,
 ) -> Gradient:
     dx = g.new_zeros(g.shape) if need_x else None
-    dkernel = torch.zeros_like(kernel) if need_kernel else None
+    # summed over groups in the working precision, rounded once
+    used = kernel.to(paths.working_dtype(g))
+    dkernel = used.new_zeros(used.shape) if need_kernel else None
     for group in groups(g, kernel.shape[1], starts, lengths):
         part = None if x is None else group.gather(x)
-        du, dk = paths.backward(group.gather(g), part, kernel, path, need_x, need_kernel)
+        du, dk = paths.backward(group.gather(g), part, used, path, need_x, need_kernel)
         if dx is not None and du is not None:
             group.scatter(du, dx)
         if dkernel is not None and dk is not None:
             dkernel += dk
-    return dx, dkernel
+    return dx, None if dkernel is None else dkernel.to(kernel.dtype)
 
 
 def groups(x: Tensor, longest_allowed: int | None, starts: Tensor, lengths: Tensor) -> list[Group]:

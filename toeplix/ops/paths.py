@@ -52,7 +52,7 @@ def backward(
     if g.numel() == 0:
         return (
             g.new_empty(g.shape) if need_x else None,
-            torch.zeros_like(kernel) if need_kernel else None,
+            kernel.new_zeros(kernel.shape) if need_kernel else None,
         )
     time, taps = g.shape[1], kernel.shape[1]
     chosen, dtype = _path(path, g), working_dtype(g)
@@ -83,6 +83,6 @@ def _path(name: str, x: Tensor) -> Path:
 
 
 def _full_precision(device: torch.device) -> AbstractContextManager[object]:
-    if torch.is_autocast_enabled(device.type):
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()

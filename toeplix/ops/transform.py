@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -166,24 +167,23 @@ def _plan(x: Tensor) -> Stages:
     return _stages(-(-blocks // n2), n2, x.dtype, x.device)
 
 
-@lru_cache(maxsize=64)
 def _stages(n1: int, n2: int, dtype: torch.dtype, device: torch.device) -> Stages:
+    first, second = (torch.from_numpy(part).to(device, dtype) for part in _turns(n1, n2))
+    return Stages(first, second)
+
+
+@lru_cache(maxsize=64)
+def _turns(n1: int, n2: int) -> tuple[np.ndarray, np.ndarray]:
     """With j = n2 j1 + j2 and k = k1 + n1 k2: z_k^j = z_k^(n2 j1) z_k^j2, and z_k^n2 knows only k1."""
-    with torch.inference_mode(False):
-        k1, j1 = _range(n1, device)[:, None], _range(n1, device)
-        angle = math.pi / (2 * n1) * ((1 + 4 * k1) * j1 % (4 * n1))
-        first = torch.stack([angle.cos(), angle.sin()], 1).reshape(2 * n1, n1)
-        k2, j2 = _range(n2, device)[:, None], _range(n2, device)
-        n, k = n1 * n2, k1[:, :, None] + n1 * k2
-        angle = math.pi / (2 * n) * ((1 + 4 * k) * j2 % (4 * n))
-        cos, sin = angle.cos(), angle.sin()
-        turn = torch.stack([torch.stack([cos, -sin], 2), torch.stack([sin, cos], 2)], 2)
-        second = turn.reshape(n1, 2 * n2, 2 * n2)
-        return Stages(first.to(dtype), second.to(dtype))
-
-
-def _range(stop: int, device: torch.device) -> Tensor:
-    return torch.arange(stop, dtype=torch.float64, device=device)
+    k1, j1 = np.arange(n1)[:, None], np.arange(n1)
+    angle = math.pi / (2 * n1) * ((1 + 4 * k1) * j1 % (4 * n1))
+    first = np.stack([np.cos(angle), np.sin(angle)], 1).reshape(2 * n1, n1)
+    k2, j2 = np.arange(n2)[:, None], np.arange(n2)
+    n, k = n1 * n2, k1[:, :, None] + n1 * k2
+    angle = math.pi / (2 * n) * ((1 + 4 * k) * j2 % (4 * n))
+    cos, sin = np.cos(angle), np.sin(angle)
+    turn = np.stack([np.stack([cos, -sin], 2), np.stack([sin, cos], 2)], 2)
+    return first, turn.reshape(n1, 2 * n2, 2 * n2)
 
 
 def _points(kernel: Float[Tensor, "h t"], stages: Stages) -> Float[Tensor, "h n two_m two_m"]:
