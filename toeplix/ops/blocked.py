@@ -23,10 +23,10 @@ FEW = 2**18  # elements of x below which calls cost more than the flops that til
 
 
 def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
-    time, tile = x.shape[1], _tile(x.shape[1])
+    time, tile = x.shape[1], tile_size(x.shape[1])
     panel, stacked = _panel(kernel, tile), contract.stack(x)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    for first, last in _rows(time, tile):
+    for first, last in block_rows(time, tile):
         columns = panel[:, : last - first, panel.shape[-1] - first - tile :][..., :last]
         contract.apply(columns, stacked[:, :last], y[:, first:last])
     return y
@@ -39,13 +39,13 @@ def gradient(
     need_x: bool,
     need_kernel: bool,
 ) -> Gradient:
-    time, tile = g.shape[1], _tile(g.shape[1])
+    time, tile = g.shape[1], tile_size(g.shape[1])
     stacked = contract.stack(g)
     dx = dkernel = None
     if need_x:
         mirror = _mirror(kernel, tile)
         dx = torch.empty_like(g, memory_format=torch.contiguous_format)
-        for first, last in _rows(time, tile):
+        for first, last in block_rows(time, tile):
             columns = mirror[:, : last - first, : time - first]
             contract.apply(columns, stacked[:, first:], dx[:, first:last])
     if need_kernel:
@@ -56,24 +56,24 @@ def gradient(
 def _correlation(g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
     """`dkernel[l] = sum g[t] x[t - l]`: a gradient for the panel, then sums of its diagonals."""
     heads, time = kernel.shape
-    tile = _tile(time) if x.numel() < FEW else TILE
+    tile = tile_size(time) if x.numel() < FEW else TILE
     if tile == time:
         dpanel = contract.correlate(g, x, heads)
     else:
         padded = -(-time // tile) * tile
         dpanel = kernel.new_zeros(heads, tile, padded)
-        for first, last in _rows(time, tile):
+        for first, last in block_rows(time, tile):
             window = dpanel[:, : last - first, padded - first - tile :][..., :last]
             window += contract.correlate(g[:, first:last], x[:, :last], heads)
     # panel[a, j] holds lag T - m + a - j, so lag 0 is the diagonal with a - j = m - T
     return contract.diagonal_sums(dpanel)[:, tile - 1 : tile - 1 + time]
 
 
-def _tile(time: int) -> int:
+def tile_size(time: int) -> int:
     return time if time <= UNDIVIDED else TILE
 
 
-def _rows(time: int, tile: int) -> list[tuple[int, int]]:
+def block_rows(time: int, tile: int) -> list[tuple[int, int]]:
     return [(first, min(first + tile, time)) for first in range(0, time, tile)]
 
 

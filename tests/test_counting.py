@@ -1,0 +1,53 @@
+"""Formulas equal what is counted on built models."""
+
+import math
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.test_architectures import CASES
+from toeplix import Model, build
+from toeplix.counting import forward_flops, parameters, product_flops
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parameters(case):
+    with torch.device("meta"):
+        model = build(CASES[case])
+    assert parameters(CASES[case]) == sum(p.numel() for p in model.parameters())
+
+
+def counted(config, time):
+    """By PyTorch's own counter, which sees every matmul and convolution, and no transform."""
+    model = build(config).eval()
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        model(torch.zeros(1, time, dtype=torch.long))
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    "case", ["toeplitz", "toeplitz-flat", "toeplitz-two-layer", "toeplitz-gated", "masked"]
+)
+@pytest.mark.parametrize("time", [2, 20])
+def test_flops_of_matmuls(case, time):
+    assert forward_flops(CASES[case], time) == counted(CASES[case], time)
+
+
+def test_flops_of_tiles():
+    config = Model(vocab=10, context=300, dim=32, depth=1, heads=1)
+    assert forward_flops(config, 200) == counted(config, 200)
+
+
+def test_attention_counts_its_triangle():
+    """PyTorch's counter does not see a CPU's attention: what is missing are the scores in use."""
+    config = Model(arch="llama", vocab=10, context=64, dim=16, depth=2, heads=2)
+    triangle = 2 * 4.0 * 16 * 64 * 65 / 2
+    assert forward_flops(config, 64) == counted(config, 64) + triangle
+
+
+def test_long_products_are_near_linear():
+    for channels in (1, 64):
+        ratio = product_flops(16384, 1, channels) / product_flops(4096, 1, channels)
+        assert 4 < ratio < 4 * math.log2(16384) / math.log2(4096) * 1.1

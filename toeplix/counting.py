@@ -1,0 +1,105 @@
+"""What a model costs, by formula: parameters, and floating-point operations of a forward pass.
+
+The formulas are those of the figures and of planning; tests hold them to what is counted on built
+models. A multiply-add is two operations. Norms, activations and additions are left out; they are a
+few per cent.
+"""
+
+import math
+
+from toeplix.config import Model
+from toeplix.ops import blocked, choice, fft
+
+MAMBA_HEADS, MAMBA_CONVOLUTION = 8, 4
+
+
+def parameters(config: Model) -> int:
+    """Numbers that are trained or could be (frozen filters count)."""
+    d, v = config.dim, config.vocab
+    norm = {"layer": 2 * d, "rms": d}[config.norm]
+    head = 0 if config.tied else d * v
+    if config.arch in ("llama", "window"):
+        block = 4 * d * d + 3 * config.expansion * d * d + 2 * d
+        return d * v + config.depth * block + d + head
+    if config.arch == "mamba2":
+        wide = 2 * d + 2 * MAMBA_HEADS * config.state  # channels of the short convolution
+        block = d * (2 * d + wide + MAMBA_HEADS) + wide * (MAMBA_CONVOLUTION + 1)
+        block += 3 * MAMBA_HEADS + 2 * d + 2 * d * d + d
+        return d * v + config.depth * block + d + head + v
+    channel = 2 * config.expansion * d * d + (config.expansion + 1) * d
+    block = _mixer_parameters(config) + channel + 2 * norm
+    return d * v + config.depth * block + (norm if config.final_norm else 0) + head
+
+
+def _mixer_parameters(config: Model) -> int:
+    d, n, heads = config.dim, config.context, config.heads or 1
+    projections = 2 * (d * d + d) if config.heads else 0
+    if config.arch == "toeplitz":
+        filters = config.sequential * heads * (config.kernels + 1) * n
+        return projections + filters + (d * d + d if config.gate else 0)
+    if config.arch == "masked":
+        return projections + heads * (n * n + n)
+    if config.arch == "linear":
+        return 4 * d * d + d
+    width, features = config.order, config.features
+    network = (features + 1) * width + 2 * (width + 1) * width + width * d + width
+    short = 3 * d * 4
+    return 3 * (d * d + d) + short + d * d + d + d + n * features + network
+
+
+def forward_flops(config: Model, time: int) -> float:
+    """Operations for one sequence of `time` positions, products and transforms as they are done here.
+
+    Attention counts the lower triangle only, as its kernels skip the rest.
+    """
+    d, t = config.dim, time
+    head = 2.0 * t * d * config.vocab
+    if config.arch in ("llama", "window"):
+        seen = t * (t + 1) / 2
+        if config.arch == "window" and t > config.window:
+            seen -= (t - config.window) * (t - config.window + 1) / 2
+        matrices = 2.0 * t * (4 + 3 * config.expansion) * d * d
+        return config.depth * (matrices + 4.0 * d * seen) + head
+    if config.arch == "mamba2":
+        wide = 2 * d + 2 * MAMBA_HEADS * config.state
+        matrices = 2.0 * t * (d * (2 * d + wide + MAMBA_HEADS) + 2 * d * d)
+        short = 2.0 * t * wide * MAMBA_CONVOLUTION
+        recurrence = 6.0 * t * 2 * d * config.state  # decay, write and read of every state
+        return config.depth * (matrices + short + recurrence) + head
+    channel = 4.0 * t * config.expansion * d * d
+    return config.depth * (_mixer_flops(config, t) + channel) + head
+
+
+def _mixer_flops(config: Model, t: int) -> float:
+    d, heads = config.dim, config.heads or 1
+    projections = 4.0 * t * d * d if config.heads else 0.0
+    if config.arch == "toeplitz":
+        each = product_flops(t, heads * config.kernels, d // heads)
+        return projections + config.sequential * each + (2.0 * t * d * d if config.gate else 0.0)
+    if config.arch == "masked":
+        return projections + 2.0 * t * t * d
+    if config.arch == "linear":
+        size = d // heads
+        return 8.0 * t * d * d + heads * 2.0 * t * size * (size + 1) * 2
+    width = config.order
+    network = 2.0 * t * (config.features * width + 2 * width * width + width * d)
+    return 8.0 * t * d * d + 2.0 * t * 3 * d * 3 + network + product_flops(t, d, 1)
+
+
+def product_flops(time: int, heads: int, channels: int, batch: int = 1) -> float:
+    """The causal Toeplitz product on the path that a CPU takes for it."""
+    path = choice.choose(choice.AUTO, "cpu", time, batch * channels)
+    columns = heads * channels * batch
+    if path == "fft":
+        length = fft.good_length(2 * time - 1)
+        lanes = columns / 2 if channels % 2 == 0 else columns
+        transforms = 2 * 5.0 * length * math.log2(length) * (1 if channels % 2 == 0 else 0.5)
+        return lanes * (transforms + 6.0 * length)
+    return (
+        2.0
+        * columns
+        * sum(
+            (last - first) * last
+            for first, last in blocked.block_rows(time, blocked.tile_size(time))
+        )
+    )
