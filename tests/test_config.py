@@ -76,3 +76,47 @@ def test_saving_again_leaves_other_files(tmp_path):
     save(build(TINY), tmp_path)
     names = {entry.name for entry in tmp_path.iterdir()}
     assert names == {"tokenizer.json", "model.safetensors", "config.json"}
+
+
+@pytest.mark.parametrize("text", ["{bad", "[]", "3", '{"dropout": "x"}', '{"dim": 1.5}'])
+def test_a_record_that_is_none(tmp_path, text):
+    save_file({}, tmp_path / "model.safetensors", metadata={"model": text})
+    with pytest.raises(ValueError, match=r"model\.safetensors has a bad configuration"):
+        load(tmp_path)
+
+
+def test_half_precision_comes_back(tmp_path):
+    model = build(TINY).bfloat16()
+    again = load(save(model, tmp_path))
+    assert {p.dtype for p in again.parameters()} == {torch.bfloat16}
+    tokens = torch.randint(11, (1, 6))
+    with torch.no_grad():
+        assert torch.equal(again(tokens), model(tokens))
+
+
+def test_others_may_read_it_and_failure_leaves_nothing(tmp_path, monkeypatch):
+    folder = save(build(TINY), tmp_path / "good")
+    assert {entry.stat().st_mode & 0o444 for entry in folder.iterdir()} == {0o444}
+
+    def full(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("toeplix.checkpoint.save_file", full)
+    before = (folder / "model.safetensors").read_bytes()
+    with pytest.raises(OSError, match="no space"):
+        save(build(TINY), folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_numbers_are_one_record():
+    assert Model(dropout=0).digest == Model(dropout=0.0).digest
+    assert Model(arch="hyena", dim=30).dim == 30, "hyena has no heads to divide"
+
+
+def test_the_papers_heads():
+    assert Model.paper().heads == 4
+    assert Model.paper(arch="masked").heads == 0
+    assert Model.paper(arch="masked", heads=4).heads == 4
+    with pytest.raises(ValueError, match="needs heads"):
+        Model.paper(arch="llama", heads=0)

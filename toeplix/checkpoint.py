@@ -8,6 +8,7 @@ unpickled.
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -30,13 +31,10 @@ def save(model: LanguageModel, directory: str | Path) -> Path:
     record = dataclasses.asdict(model.config)
     weights = {name: value.contiguous() for name, value in _own(model).items()}
     metadata = {"toeplix": __version__, "model": json.dumps(record), "format": "pt"}
-    aside = folder / f".{WEIGHTS}.{os.getpid()}"
-    save_file(weights, aside, metadata=metadata)
-    _replace(aside, folder / WEIGHTS)
-    aside = folder / f".{CONFIG}.{os.getpid()}"
+    _replace(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
     described = {"model_type": "toeplix", "toeplix_version": __version__, "model": record}
-    aside.write_text(json.dumps(described, indent=2) + "\n")
-    _replace(aside, folder / CONFIG)
+    text = json.dumps(described, indent=2) + "\n"
+    _replace(folder / CONFIG, lambda aside: aside.write_text(text))
     return folder
 
 
@@ -53,18 +51,27 @@ def load(directory: str | Path) -> LanguageModel:
         raise ValueError(f"{file} is damaged: {problem}") from problem
     if "model" not in metadata:
         raise ValueError(f"{file} was not written by toeplix: its metadata has no 'model'")
-    model = build(config_from(json.loads(metadata["model"]), str(file)))
+    model = build(_config(metadata["model"], file))
     _compare({name: value.shape for name, value in _own(model).items()}, weights, file)
+    for name, value in model.state_dict(keep_vars=True).items():
+        if name in weights:  # a model in half precision comes back in it
+            value.data = value.data.to(weights[name].dtype)
     model.load_state_dict(weights, strict=False)
     return model.eval()
 
 
-def config_from(record: dict[str, object], where: str) -> Model:
+def _config(text: str, file: Path) -> Model:
     """A `Model` from its fields; fields of a newer version are named."""
-    known = {field.name for field in dataclasses.fields(Model)}
-    if unknown := sorted(set(record) - known):
-        raise ValueError(f"{where} has settings unknown to this version: {', '.join(unknown)}")
-    return Model(**record)  # type: ignore[arg-type]
+    try:
+        record = json.loads(text)
+        if not isinstance(record, dict):
+            raise TypeError(f"a record was expected, not {text[:40]}")
+        known = {field.name for field in dataclasses.fields(Model)}
+        if unknown := sorted(set(record) - known):
+            raise ValueError(f"settings unknown to this version: {', '.join(unknown)}")
+        return Model(**record)
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"{file} has a bad configuration: {problem}") from problem
 
 
 def _own(model: LanguageModel) -> dict[str, torch.Tensor]:
@@ -87,8 +94,16 @@ def _compare(expected: dict[str, torch.Size], weights: dict[str, torch.Tensor], 
             raise ValueError(f"{file}: {name} is {tuple(weights[name].shape)}, not {tuple(shape)}")
 
 
-def _replace(aside: Path, target: Path) -> None:
-    """Rename over the old file, once the new one is on disk."""
-    with open(aside, "rb+") as handle:
-        os.fsync(handle.fileno())
-    aside.replace(target)
+def _replace(target: Path, write: Callable[[Path], object]) -> None:
+    """Write aside, bring to disk, rename over the old file: complete or not at all."""
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        write(aside)
+        umask = os.umask(0)
+        os.umask(umask)
+        aside.chmod(0o666 & ~umask)
+        with open(aside, "rb+") as handle:
+            os.fsync(handle.fileno())
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)

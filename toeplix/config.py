@@ -3,10 +3,12 @@
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
 OWN = ("toeplitz", "masked", "hyena", "linear")  # built here, one shell with the mixer as a slot
+HEADED = ("toeplitz", "masked", "linear", "llama", "window")  # where heads divide the channels
 BORROWED = ("llama", "window", "mamba2")  # Hugging Face's own
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -30,7 +32,7 @@ class Model:
 
     arch: str = "toeplitz"
     vocab: int = 8000
-    context: int = 512  # taps of a filter; longest sequence of a model with absolute positions
+    context: int = 512  # taps of a filter: how far back a position reads
     dim: int = 512
     depth: int = 16
     heads: int = 4  # toeplitz, masked: 0 is flat, one filter and no projections
@@ -67,13 +69,19 @@ class Model:
         least = {"heads": 0, "features": 3}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if field.type is bool and not isinstance(value, bool):
+                raise TypeError(f"{field.name}={value!r} must be True or False")
             if field.type is int and (not isinstance(value, int) or isinstance(value, bool)):
                 raise TypeError(f"{field.name}={value!r} must be an integer")
             if field.type is int and value < least.get(field.name, 1):
                 raise ValueError(
                     f"{field.name}={value} must be at least {least.get(field.name, 1)}"
                 )
-        if self.heads and self.dim % self.heads:
+            if field.type is float:
+                if not isinstance(value, int | float) or not math.isfinite(value):
+                    raise TypeError(f"{field.name}={value!r} must be a finite number")
+                object.__setattr__(self, field.name, float(value))  # 0 and 0.0 are one record
+        if self.arch in HEADED and self.heads and self.dim % self.heads:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}")
         if self.arch in ("linear", "llama", "window") and not self.heads:
             raise ValueError(f"arch={self.arch!r} needs heads of at least 1, got heads=0")
@@ -87,20 +95,21 @@ class Model:
         cls,
         *,
         arch: str = "toeplitz",
-        heads: int = 4,
+        heads: int | None = None,
         dim: int = 512,
         depth: int = 16,
         context: int = 512,
         vocab: int = 8000,
         **other: Any,
     ) -> "Model":
-        """The paper's configuration of an architecture, initialisation included."""
-        sizes = {"heads": heads, "dim": dim, "depth": depth, "context": context, "vocab": vocab}
-        if arch in ("llama", "window", "linear", "mamba2") and not heads:
-            sizes["heads"] = 4
-        return cls(
-            **(sizes | PAPER.get(arch, {}) | {"arch": arch, "state": max(1, dim // 2)} | other)
-        )
+        """The paper's configuration of an architecture, initialisation included.
+
+        Heads: 4 unless given, and none for the Masked Mixer.
+        """
+        sizes = {"arch": arch, "dim": dim, "depth": depth, "context": context, "vocab": vocab}
+        chosen = {} if heads is None else {"heads": heads}
+        published = {"state": max(1, dim // 2)} | PAPER.get(arch, {})
+        return cls(**(published | sizes | chosen | other))
 
     @property
     def digest(self) -> str:

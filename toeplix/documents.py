@@ -35,7 +35,9 @@ def apart(
         segments = packed.segments_from_offsets(check_offsets(offsets), tokens.shape[1])
     pieces, places = [], []
     for group in packed.groups(tokens, None, *segments):
-        features = function(tokens.flatten()[group.positions])
+        # a row ends before its group does: token 0 fills it, whatever stood there (-100, another row)
+        rows = tokens.flatten()[group.positions].masked_fill(~group.real, 0)
+        features = function(rows)
         pieces.append(features[group.real])
         places.append(group.positions[group.real])
     if not pieces:

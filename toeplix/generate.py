@@ -4,11 +4,13 @@
     rows = generate(model, prompts, new=100)
 
 Prompts of equal length run as one batch, and every row draws from its own random numbers: what else
-is in the batch never changes a row. Prompts are read in chunks, so that long ones need little memory;
-then each architecture steps with its own state (near-linear decoders, keys and values, a recurrence).
+is in the batch does not change a row, beyond rounding. Prompts are read in chunks, so that long ones
+need little memory; then each architecture steps with its own state (near-linear decoders, keys and
+values, a recurrence).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +32,8 @@ class Sampling:
     repetition_penalty: float = 1.0  # above 1: tokens already there become less likely
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature={self.temperature} must be at least 0")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature={self.temperature} must be a number of at least 0")
         if self.top_k < 0:
             raise ValueError(f"top_k={self.top_k} must be at least 0")
         if not 0 < self.top_p <= 1:
@@ -46,25 +48,25 @@ GREEDY = Sampling()
 
 
 def probabilities(
-    logits: Float[Tensor, " v"], sampling: Sampling, seen: Sequence[int] = ()
+    logits: Float[Tensor, " v"], sampling: Sampling, seen: Collection[int] = ()
 ) -> Float[Tensor, " v"]:
-    """The distribution that the next token is drawn from."""
+    """The distribution that the next token is drawn from: all filters see the same chances."""
     logits = logits.float()
     if sampling.repetition_penalty != 1 and seen:
-        index = torch.tensor(sorted(set(seen)), device=logits.device)
+        index = torch.tensor(sorted(seen), device=logits.device)
         old = logits[index]
         factor = sampling.repetition_penalty
         logits = logits.index_copy(0, index, torch.where(old > 0, old / factor, old * factor))
     if sampling.temperature == 0:
         return torch.nn.functional.one_hot(logits.argmax(), len(logits)).float()
-    chances = torch.softmax(logits / sampling.temperature, 0)
+    chances = torch.softmax((logits - logits.max()).double() / sampling.temperature, 0)
     falling, order = chances.sort(descending=True, stable=True)
     keep = falling >= sampling.min_p * falling[0]
     keep &= (falling.cumsum(0) - falling) < sampling.top_p
     if sampling.top_k:
         keep[sampling.top_k :] = False
     kept = torch.zeros_like(chances).index_copy(0, order, falling * keep)
-    return kept / kept.sum()
+    return (kept / kept.sum()).float()
 
 
 def generate(
@@ -97,41 +99,61 @@ def stream(
         prompts: tokens of each row, at least one; lengths may differ.
         new: how many tokens a row may get.
         sampling: how tokens are drawn.
-        seed: of the random numbers, one for all rows or one a row.
+        seed: of the random numbers; row i draws from `seed + i`, or from the i-th of a list.
         stop_tokens: a row ends after any of these.
         stop_strings: a row ends once its new text contains one of these; needs `decode`.
         decode: from tokens to text.
         chunk: positions of a prompt that are read at once.
     """
-    seeds = [seed] * len(prompts) if isinstance(seed, int) else list(seed)
-    _check(model, prompts, new, seeds, stop_strings, decode, chunk)
-    lengths = sorted({len(prompt) for prompt in prompts})
-    for length in lengths:
-        members = [row for row, prompt in enumerate(prompts) if len(prompt) == length]
-        done: set[int] = set()
-        texts: dict[int, list[int]] = {row: [] for row in members}
-        generators = {row: torch.Generator().manual_seed(seeds[row]) for row in members}
-        tokens = torch.tensor([list(prompts[row]) for row in members], device=_device(model))
-        logits, state = prefill(model, tokens, chunk)
-        for count in range(1, new + 1):
-            latest = []
-            for place, row in enumerate(members):
-                seen = [*prompts[row], *texts[row]]
-                token = _draw(
-                    probabilities(logits[place], sampling, seen), generators[row], sampling
-                )
-                latest.append(token)
-                if row in done:
-                    continue
-                texts[row].append(token)
-                yield row, token
-                text = decode(texts[row]) if decode and stop_strings else ""
-                if token in stop_tokens or any(stop in text for stop in stop_strings):
-                    done.add(row)
-            if len(done) == len(members) or count == new:
-                break
-            step, state = model.step(torch.tensor(latest, device=tokens.device)[:, None], state)
-            logits = step[:, -1]
+    seeds = [seed + row for row in range(len(prompts))] if isinstance(seed, int) else list(seed)
+    _check(model, prompts, new, seeds, stop_tokens, stop_strings, decode, chunk)
+    training = model.training
+    model.eval()
+    try:
+        for length in sorted({len(prompt) for prompt in prompts}):
+            rows = [
+                _Row(number, list(prompt), seeds[number])
+                for number, prompt in enumerate(prompts)
+                if len(prompt) == length
+            ]
+            tokens = torch.tensor([row.prompt for row in rows], device=_device(model))
+            logits, state = prefill(model, tokens, chunk)
+            for count in range(1, new + 1):
+                for row, scores in zip(rows, logits, strict=True):
+                    if row.done:
+                        continue
+                    token = row.draw(scores, sampling)
+                    yield row.number, token
+                    text = decode(row.new) if decode and stop_strings else ""
+                    row.done = token in stop_tokens or any(stop in text for stop in stop_strings)
+                if count == new or all(row.done for row in rows):
+                    break
+                latest = torch.tensor([[row.new[-1]] for row in rows], device=tokens.device)
+                step, state = model.step(latest, state)
+                logits = step[:, -1]
+    finally:
+        model.train(training)
+
+
+class _Row:
+    """One prompt, what was generated after it, and its own random numbers."""
+
+    def __init__(self, number: int, prompt: list[int], seed: int) -> None:
+        self.number, self.prompt = number, prompt
+        self.new: list[int] = []
+        self.seen = set(prompt)
+        self.done = False
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def draw(self, logits: Tensor, sampling: Sampling) -> int:
+        chances = probabilities(logits, sampling, self.seen)
+        if sampling.temperature == 0:
+            token = int(chances.argmax())
+        else:
+            token = int(torch.multinomial(chances.cpu(), 1, generator=self._generator))
+        self.new.append(token)
+        self.seen.add(token)
+        return token
 
 
 def prefill(
@@ -144,12 +166,6 @@ def prefill(
     return model.logits(features[:, -1:])[:, 0], state
 
 
-def _draw(chances: Tensor, generator: torch.Generator, sampling: Sampling) -> int:
-    if sampling.temperature == 0:
-        return int(chances.argmax())
-    return int(torch.multinomial(chances.cpu(), 1, generator=generator))
-
-
 def _device(model: LanguageModel) -> torch.device:
     return next(model.parameters()).device
 
@@ -159,6 +175,7 @@ def _check(
     prompts: Sequence[Sequence[int]],
     new: int,
     seeds: list[int],
+    stop_tokens: Sequence[int],
     stop_strings: Sequence[str],
     decode: Callable[[list[int]], str] | None,
     chunk: int,
@@ -169,6 +186,12 @@ def _check(
         raise ValueError(f"chunk={chunk} must be at least 1")
     if len(seeds) != len(prompts):
         raise ValueError(f"there are {len(seeds)} seeds for {len(prompts)} prompts")
+    if isinstance(stop_strings, str) or not all(stop_strings):
+        raise ValueError(
+            f"stop_strings={stop_strings!r} must be a list of strings, none of them empty"
+        )
+    if isinstance(stop_tokens, int):
+        raise ValueError(f"stop_tokens={stop_tokens} must be a list of tokens")
     if stop_strings and decode is None:
         raise ValueError("stop_strings need decode=, from tokens to text")
     for row, prompt in enumerate(prompts):

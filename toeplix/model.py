@@ -46,14 +46,21 @@ class LanguageModel(nn.Module, ABC):
         offsets: Int[Tensor, " n"] | list[int] | None = None,
     ) -> Float[Tensor, "b t d"]:
         """Features after the last layer, and after the final norm if there is one."""
+        _check_tokens(tokens)
         if mask is None and offsets is None:
             return self.features(tokens)
         return documents.apart(self.features, tokens, mask, offsets)
 
+    @torch.no_grad()
     def step(
         self, tokens: Int[Tensor, "b k"], state: Any = None
     ) -> tuple[Float[Tensor, "b k v"], Any]:
-        """Logits of the next k positions, and the state after them. The first state is None."""
+        """Logits of the next k positions, and the state after them. The first state is None.
+
+        For inference: no gradients, and the state is changed in place (`copy.deepcopy` it to branch).
+        Long prompts are fastest in large chunks before the first single step.
+        """
+        _check_tokens(tokens)
         features, state = self.advance(tokens, state)
         return self.logits(features), state
 
@@ -67,6 +74,11 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]: ...
+
+
+def _check_tokens(tokens: Tensor) -> None:
+    if tokens.ndim != 2 or tokens.shape[1] == 0:
+        raise ValueError(f"tokens must be (b, t) with t at least 1, got {tuple(tokens.shape)}")
 
 
 NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
@@ -118,7 +130,7 @@ class MixerLM(LanguageModel):
 
     def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
         if state is None:
-            state = [block.token_mixer.start(len(tokens)) for block in self.blocks]
+            state = [block.token_mixer.start() for block in self.blocks]
         x = self.embedding(tokens)
         for block, part in zip(self.blocks, state, strict=True):
             x = block(x, part)

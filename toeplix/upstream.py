@@ -64,8 +64,8 @@ def convert(file: str | Path) -> LanguageModel:
             f"{path} has weights with no place in a {config.arch}: {sorted(source.left)}"
         )
     model = build(config)
-    for name, value in model.named_parameters():
-        if weights[name].shape != value.shape:
+    for name, value in model.state_dict().items():
+        if name in weights and weights[name].shape != value.shape:
             raise ValueError(
                 f"{path}: {name} would be {tuple(weights[name].shape)}, not {tuple(value.shape)}"
             )
@@ -81,7 +81,12 @@ def read_toeplitz(source: Source) -> tuple[Model, dict[str, Tensor]]:
     first = mixer + ("mixer_heads.0." if heads else "")
     sequential = 2 if f"{first}{LAYERS[0]}.weight" in source.weights else 1
     parts = [f"{name}." for name in LAYERS] if sequential == 2 else [""]
-    kernels, context = source.shape(f"{first}{parts[0]}weight")
+    shape = source.shape(f"{first}{parts[0]}weight")
+    if len(shape) != 2:
+        raise ValueError(
+            f"{source.file}: {first}{parts[0]}weight must be (kernels, taps), is {shape}"
+        )
+    kernels, context = shape
     hidden = source.shape("mixer_blocks.0.channel_mixing_layer.0.weight")[0]
     config = Model.paper(
         heads=heads,
@@ -149,7 +154,7 @@ def read_hyena(source: Source) -> tuple[Model, dict[str, Tensor]]:
             _copy(source, weights, f"{theirs}{their}.", f"{ours}{our}.")
         weights[f"{ours}skip"] = source.take(f"{theirs}filter_fn.bias").flatten()
         ours, theirs = f"{ours}filter.", f"{theirs}filter_fn."
-        weights[f"{ours}features"] = source.take(f"{theirs}pos_emb.z")[0]
+        weights[f"{ours}waves"] = source.take(f"{theirs}pos_emb.z")[0]
         weights[f"{ours}time"] = source.take(f"{theirs}pos_emb.t").flatten()
         weights[f"{ours}decay"] = source.take(f"{theirs}modulation.deltas").flatten().abs()
         for layer in ("0", "2", "4"):
@@ -159,7 +164,10 @@ def read_hyena(source: Source) -> tuple[Model, dict[str, Tensor]]:
         for layer in ("1", "3", "5"):  # one vector, under three names where all were saved
             name = f"{theirs}implicit_filter.{layer}.freq"
             if layer == "1" or name in source.weights:
-                weights[f"{ours}network.{layer}.frequency"] = source.take(name).flatten()
+                value = source.take(name).flatten()
+                first = weights.setdefault(f"{ours}network.1.frequency", value)
+                if not torch.equal(value, first):
+                    raise ValueError(f"{source.file}: {name!r} differs from that of layer 1")
     return config, weights
 
 

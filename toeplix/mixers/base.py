@@ -18,7 +18,7 @@ class TokenMixer(nn.Module, ABC):
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]: ...
 
     @abstractmethod
-    def start(self, batch: int) -> Any:
+    def start(self) -> Any:
         """The state before the first position."""
 
     @abstractmethod

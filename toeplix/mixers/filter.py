@@ -24,7 +24,7 @@ class Filter(nn.Module):
         self.bias = nn.Parameter(torch.empty(heads, context), requires_grad=not frozen)
 
     def reset(self, kind: str) -> None:
-        """Start as `kaiming` noise, as `ones`, or as `decay`: averages over 1, 2, 4, ... positions."""
+        """Start as `kaiming` noise, as `ones`, or as `decay`: falling within 1/2 to 16 positions."""
         heads, _, context = self.kernel.shape
         with torch.no_grad():
             self.bias.zero_()
@@ -34,7 +34,8 @@ class Filter(nn.Module):
                 self.kernel.fill_(1.0)
             else:
                 lag = torch.arange(context, dtype=torch.float32)
-                reach = 2.0 ** torch.linspace(1, min(6.0, math.log2(context + 1)), heads)
+                shortest, longest = (1.0, 1.0) if heads == 1 else (-1.0, 4.0)
+                reach = 2.0 ** torch.linspace(shortest, longest, heads)
                 curve = torch.exp(-lag / reach[:, None])
                 curve = curve / curve.norm(dim=1, keepdim=True)
                 self.kernel.zero_()

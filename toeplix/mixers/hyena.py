@@ -11,6 +11,7 @@ windows.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -48,7 +49,7 @@ class ImplicitFilter(nn.Module):
         time = torch.linspace(0, 1, context)
         wave = 2 * math.pi * torch.arange(context) / context
         angle = wave[:, None] * torch.linspace(1e-4, max(bands - 1, 1e-4), bands)
-        self.features = nn.Parameter(torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
+        self.waves = nn.Parameter(torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
         frequency = nn.Parameter(torch.full((width,), config.frequency))
         layers: list[nn.Module] = []
         for size in (config.features, width, width):
@@ -59,8 +60,18 @@ class ImplicitFilter(nn.Module):
         self.register_buffer("decay", steepness.abs())
 
     def forward(self, taps: int) -> Float[Tensor, "d taps"]:
-        window = torch.exp(-self.decay[:, None] * self.time[:taps])
-        return self.network(self.features[:taps]).t() * window
+        with torch.autocast(self.decay.device.type, enabled=False):
+            window = torch.exp(-self.decay[:, None] * self.time[:taps])
+            return self.network(self.waves[:taps]).t() * window
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ImplicitFilter":
+        """Moves with the model, but never below float32: sines of a large angle lose half precision."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype.itemsize >= 4 else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)
 
 
 class HyenaMixer(TokenMixer):
@@ -93,7 +104,7 @@ class HyenaMixer(TokenMixer):
         gate, other, value = mixed.chunk(3, -1)
         return gate, other * value
 
-    def start(self, batch: int) -> "HyenaState":
+    def start(self) -> "HyenaState":
         return HyenaState()
 
     def extend(self, x: Float[Tensor, "b k d"], state: "HyenaState") -> Float[Tensor, "b k d"]:

@@ -29,28 +29,31 @@ class LinearMixer(TokenMixer):
         """Nothing but linear maps here."""
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        return self.extend(x, self.start(x.shape[0]))
+        return self.extend(x, self.start())
 
-    def start(self, batch: int) -> "LinearState":
+    def start(self) -> "LinearState":
         return LinearState()
 
     def extend(self, x: Float[Tensor, "b k d"], state: "LinearState") -> Float[Tensor, "b k d"]:
-        parts = self.project_in(x).unflatten(-1, (3, self.heads, -1)).float()
-        q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
-        q, k = self._features(q, k)
-        v = nn.functional.pad(v, (0, 1), value=1.0)  # the last column adds up the normaliser
-        sums = []
-        for first in range(0, x.shape[1], CHUNK):
-            span = slice(first, first + CHUNK)
-            sums.append(state.advance(q[:, :, span], k[:, :, span], v[:, :, span]))
-        total = torch.cat(sums, 2)
-        y = total[..., :-1] / total[..., -1:].clamp(min=LEAST[self.feature])
+        parts = self.project_in(x).unflatten(-1, (3, self.heads, -1))
+        # sums over thousands of positions need the full precision
+        with torch.autocast(x.device.type, enabled=False):
+            parts = parts.to(torch.promote_types(x.dtype, torch.float32))
+            q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
+            q, k = self._features(q, k)
+            v = nn.functional.pad(v, (0, 1), value=1.0)  # the last column adds up the normaliser
+            sums = []
+            for first in range(0, x.shape[1], CHUNK):
+                span = slice(first, first + CHUNK)
+                sums.append(state.advance(q[:, :, span], k[:, :, span], v[:, :, span]))
+            total = torch.cat(sums, 2)
+            y = total[..., :-1] / total[..., -1:].clamp(min=LEAST[self.feature])
         return self.project_out(y.transpose(1, 2).flatten(2).to(x.dtype))
 
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         if self.feature == "elu":
             return nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
-        return q.softmax(-1) * torch.e**-0.5, k.exp()
+        return q.softmax(-1) * q.shape[-1] ** -0.5, k.exp()
 
 
 class LinearState:

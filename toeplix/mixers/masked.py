@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
-from toeplix.ops import toeplitz_windowed
+from toeplix.ops import toeplitz_continued
 
 
 class MaskedMixer(TokenMixer):
@@ -42,32 +42,35 @@ class MaskedMixer(TokenMixer):
             self.weight.tril_()
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        return self._rows(x, 0)
+        return self.extend(x, self.start())
 
-    def start(self, batch: int) -> dict[str, Tensor | int]:
-        return {"position": 0}
+    def start(self) -> "MaskedState":
+        return MaskedState()
 
-    def extend(self, x: Float[Tensor, "b k d"], state: dict[str, Tensor | int]) -> Tensor:
-        past, position = state.get("past"), int(state["position"])
-        whole = x if past is None else torch.cat([past, x], 1)  # type: ignore[list-item]
-        seen = whole.shape[1] - x.shape[1]
-        state["position"] = position + x.shape[1]
-        state["past"] = whole[:, max(0, whole.shape[1] - self.weight.shape[1] + 1) :]
-        return self._rows(whole, seen, position - seen)
-
-    def _rows(self, x: Tensor, first: int, dropped: int = 0) -> Tensor:
-        """Outputs from position `first` of x on, x starting at time `dropped`."""
-        context = self.weight.shape[1]
-        y = self.project_in(x).unflatten(-1, (self.heads, -1))
-        time = y.shape[1]
-        near = min(time, context - dropped) if dropped == 0 else 0
+    def extend(self, x: Float[Tensor, "b k d"], state: "MaskedState") -> Float[Tensor, "b k d"]:
+        context, first = self.weight.shape[1], state.position
+        new = self.project_in(x).unflatten(-1, (self.heads, -1))
+        past = new[:, :0] if state.past is None else state.past
+        whole = torch.cat([past, new], 1)
+        last = first + x.shape[1]
+        near = max(0, min(last, context) - first)  # positions that have a row of their own
         parts = []
-        if near > first:
-            weight = self.weight[:, first:near, :near].tril(first)
-            parts.append(torch.einsum("hts,bshc->bthc", weight, y[:, :near]))
-        if time > max(near, first):
-            last_row = self.weight[:, -1].flip(-1)
-            parts.append(toeplitz_windowed(y, last_row)[:, max(near, first) :])
-        position = torch.arange(first, time, device=x.device) + dropped
-        bias = self.bias[:, position.clamp(max=context - 1)].t()[:, :, None]
+        if near:  # nothing has been dropped yet: whole starts at position 0
+            weight = self.weight[:, first : first + near, : first + near].tril(first)
+            parts.append(torch.einsum("hts,bshc->bthc", weight, whole[:, : first + near]))
+        if near < x.shape[1]:
+            seen = past.shape[1] + near
+            sliding = self.weight[:, -1].flip(-1)
+            parts.append(toeplitz_continued(whole[:, seen:], sliding, whole[:, :seen]))
+        state.position, state.past = last, whole[:, max(0, whole.shape[1] - context + 1) :]
+        time = torch.arange(first, last, device=x.device).clamp(max=context - 1)
+        bias = self.bias[:, time].t()[:, :, None]
         return self.project_out((torch.cat(parts, 1) + bias).flatten(2))
+
+
+class MaskedState:
+    """The projected inputs that are still in reach, and how many positions there have been."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.past: Tensor | None = None

@@ -41,7 +41,7 @@ class ToeplitzMixer(TokenMixer):
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return self._mix(x, [None for _ in self.filters])
 
-    def start(self, batch: int) -> list[FilterState]:
+    def start(self) -> list[FilterState]:
         return [FilterState() for _ in self.filters]
 
     def extend(self, x: Float[Tensor, "b k d"], state: list[FilterState]) -> Tensor:
