@@ -1,6 +1,7 @@
 """Benchmarks measure the right things: contenders are correct, numbers add up, files are whole."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -44,9 +45,10 @@ def _holding(megabytes):
 
 def test_peak_memory_counts_what_was_held():
     peak = timing.peak_extra_bytes(_holding, 64)
-    if peak is None:
-        pytest.skip("only Linux tells the high-water mark of memory")
-    assert 60 * 2**20 < peak < 100 * 2**20
+    if sys.platform.startswith("linux"):
+        assert 60 * 2**20 < peak < 100 * 2**20
+    else:
+        assert peak is None, "only Linux tells the high-water mark of memory"
 
 
 def test_a_row_and_its_tables():

@@ -66,8 +66,10 @@ def ops(
             "to ~/.config/toeplix/paths.json (or $TOEPLIX_RULE).",
         ),
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, about a minute.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, about three minutes.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too: long.")] = False,
     seconds: Annotated[
         float, typer.Option(min=0.01, help="Time for each contender at each size.")
     ] = 0.3,
