@@ -117,7 +117,7 @@ def stream(
                 if len(prompt) == length
             ]
             tokens = torch.tensor([row.prompt for row in rows], device=_device(model))
-            logits, state = prefill(model, tokens, chunk)
+            logits, state = prefill(model, tokens, chunk, horizon=new)
             for count in range(1, new + 1):
                 for row, scores in zip(rows, logits, strict=True):
                     if row.done:
@@ -157,10 +157,10 @@ class _Row:
 
 
 def prefill(
-    model: LanguageModel, tokens: Int[Tensor, "b t"], chunk: int
+    model: LanguageModel, tokens: Int[Tensor, "b t"], chunk: int, horizon: int | None = None
 ) -> tuple[Float[Tensor, "b v"], Any]:
     """Logits after the last position, and the state there; the output layer sees that one only."""
-    state: Any = None
+    state = model.start(horizon)
     for part in tokens.split(chunk, dim=1):
         features, state = model.advance(part, state)
     return model.logits(features[:, -1:])[:, 0], state

@@ -11,7 +11,7 @@ packing are undone before it runs (`mask`, `offsets`; see documents.py), so they
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,6 +21,7 @@ from toeplix import documents
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.channel import ChannelMixer
+from toeplix.mixers.filter import FilterBank
 
 
 class LanguageModel(nn.Module, ABC):
@@ -63,6 +64,10 @@ class LanguageModel(nn.Module, ABC):
         _check_tokens(tokens)
         features, state = self.advance(tokens, state)
         return self.logits(features), state
+
+    def start(self, horizon: int | None = None) -> Any:
+        """A state before the first position. Knowing how many single steps will follow saves memory."""
+        return None
 
     @abstractmethod
     def features(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
@@ -128,16 +133,38 @@ class MixerLM(LanguageModel):
             x = block(x)
         return self.norm(x)
 
-    def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
-        if state is None:
-            state = [block.token_mixer.start() for block in self.blocks]
+    def start(self, horizon: int | None = None) -> "MixerState":
+        bank = FilterBank(horizon)
+        return MixerState(bank, [block.token_mixer.start(bank) for block in self.blocks])
+
+    def advance(
+        self, tokens: Int[Tensor, "b k"], state: "MixerState | None"
+    ) -> tuple[Float[Tensor, "b k d"], "MixerState"]:
+        state = self.start() if state is None else state
+        if tokens.shape[1] > 1 and state.bank.decoder is None:
+            return self._extend(tokens, state.parts), state
+        features = []
+        for token in tokens.split(1, dim=1):
+            state.bank.open()
+            features.append(self._extend(token, state.parts))
+            state.bank.close()
+        return torch.cat(features, 1), state
+
+    def _extend(self, tokens: Int[Tensor, "b k"], parts: list[Any]) -> Float[Tensor, "b k d"]:
         x = self.embedding(tokens)
-        for block, part in zip(self.blocks, state, strict=True):
+        for block, part in zip(self.blocks, parts, strict=True):
             x = block(x, part)
-        return self.norm(x), state
+        return self.norm(x)
 
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
         return self.head(features)
+
+
+class MixerState(NamedTuple):
+    """Of a whole model: what its long filters share, and what each block keeps."""
+
+    bank: FilterBank
+    parts: list[Any]
 
 
 @torch.no_grad()

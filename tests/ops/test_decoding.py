@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.ops.oracle import random_pair, spelled_out
 from toeplix import decoder, toeplitz, toeplitz_windowed
-from toeplix.ops import DECODERS, choice
+from toeplix.ops import DECODERS, choice, online
 from toeplix.ops.history import History
 from toeplix.ops.online import LEAF, MATMUL, Online
 
@@ -70,9 +70,53 @@ def test_layers_share_one_state(kind):
 def test_memory_depends_on_the_horizon_not_on_the_prompt():
     kernel = torch.randn(1, 4096)
     sizes = {Online(kernel, torch.randn(1, p, 1, 8), horizon=64).bytes for p in (0, 100, 4000)}
-    assert sizes == {64 * 8 * 4}
+    assert sizes == {(64 + 2 * LEAF) * 8 * 4}
     endless = Online(kernel, torch.randn(1, 10, 1, 8))
-    assert endless.bytes == 4096 * 8 * 4
+    assert endless.bytes == (4095 + 2 * LEAF + 4096) * 8 * 4
+
+
+@pytest.mark.parametrize(("batch", "channels"), [(1, 35), (2, 35), (1, 1), (1, 46)])
+def test_pieces_of_any_width(batch, channels, monkeypatch):
+    """Columns that do not divide evenly: even and odd numbers in one tile."""
+    monkeypatch.setattr(online, "PIECE_POINTS", 2**10)
+    x, kernel = random_pair(batch, 1500, 2, channels, 1200)
+    y = stepped(Online(kernel, x[:, :100]), x[:, 100:])
+    expected = toeplitz_windowed(x, kernel, exact=True)[:, 100:]
+    torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_large_tiles_are_spread_over_the_steps(monkeypatch):
+    """No step does more than a few pieces, however large the tile that has just become possible."""
+    monkeypatch.setattr(online, "PIECE_POINTS", 2**12)
+    monkeypatch.setattr(online, "PIECE_FLOPS", 2e5)
+    pieces = []
+    compute = Online._compute
+
+    def counting(self, tile, part):
+        pieces[-1] += 1
+        compute(self, tile, part)
+
+    monkeypatch.setattr(Online, "_compute", counting)
+    state = Online(torch.randn(2, 2048), torch.zeros(1, 0, 2, 256))
+    for _ in range(4096):
+        pieces.append(0)
+        state.step(torch.randn(1, 2, 256))
+    assert sum(pieces) > len(pieces), "32 for each large tile"
+    assert max(pieces) <= 6
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_rows_are_kept_in_any_order(kind):
+    """Beams: row 2 twice and row 0, in the middle of a tile."""
+    x, kernel = random_pair(3, 400, 2, 2)
+    state = decoder(kernel, x[:, :10], kind=kind)
+    stepped(state, x[:, 10:301])
+    rows = torch.tensor([2, 0, 2])
+    state.select(rows)
+    torch.testing.assert_close(stepped(state, x[rows, 301:]), spelled_out(x, kernel)[rows, 301:])
+    state.emit(x[:, 0])
+    with pytest.raises(ValueError, match="position 390 is open"):
+        state.select(rows)
 
 
 def test_a_step_allocates_no_new_history():

@@ -10,6 +10,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from toeplix.mixers.filter import FilterBank
+
 
 class TokenMixer(nn.Module, ABC):
     """The slot of a block. Knows its width, heads and context; no tokens, losses or devices."""
@@ -18,8 +20,8 @@ class TokenMixer(nn.Module, ABC):
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]: ...
 
     @abstractmethod
-    def start(self) -> Any:
-        """The state before the first position."""
+    def start(self, bank: FilterBank) -> Any:
+        """The state before the first position; long filters join the bank."""
 
     @abstractmethod
     def extend(self, x: Float[Tensor, "b k d"], state: Any) -> Float[Tensor, "b k d"]:

@@ -70,26 +70,59 @@ class Filter(nn.Module):
         return self._sum(y) + self._bias(first, last).to(x.dtype)
 
 
-class FilterState:
-    """A history while the past arrives in chunks; a decoder from the first single step on."""
+class FilterBank:
+    """The filters of all layers of one model while it decodes.
 
-    def __init__(self) -> None:
+    Chunks of the past become histories, layer by layer. From the second call for a single position
+    on, one decoder serves the filters of all layers (`open` before a position, `close` after it), so that
+    its work is done for all of them together. `horizon` bounds the single positions to come.
+    """
+
+    def __init__(self, horizon: int | None = None) -> None:
+        self.horizon = horizon
+        self.decoder: Decoder | None = None
+        self._states: list[FilterState] = []
+
+    def join(self) -> "FilterState":
+        state = FilterState(self)
+        self._states.append(state)
+        return state
+
+    def open(self) -> None:
+        if self.decoder is not None or not self._states or self._states[0].history is None:
+            return
+        kernels, histories, heads = [], [], 0
+        for state in self._states:
+            assert state.kernel is not None
+            assert state.history is not None
+            kernels.append(state.kernel)
+            histories.append(state.history)
+            state.first, state.history = heads, None
+            heads += len(state.kernel)
+        self.decoder = decoder(torch.cat(kernels), torch.cat(histories, 2), horizon=self.horizon)
+
+    def close(self) -> None:
+        if self.decoder is not None:
+            self.decoder.advance()
+
+
+class FilterState:
+    """Where one layer's filters stand: a history, or some heads of the bank's decoder."""
+
+    def __init__(self, bank: FilterBank) -> None:
         self.position = 0
-        self._history: Tensor | None = None
-        self._decoder: Decoder | None = None
+        self.history: Tensor | None = None
+        self.kernel: Tensor | None = None
+        self.first = 0  # head of the decoder
+        self._bank = bank
 
     def extend(self, x: Float[Tensor, "b k h c"], kernel: Float[Tensor, "h n"]) -> Tensor:
         self.position += x.shape[1]
-        if self._history is None and self._decoder is None:
-            self._history = x[:, :0]
-        if self._decoder is None and x.shape[1] == 1 and self._history is not None:
-            self._decoder = decoder(kernel, self._history)
-            self._history = None
-        if self._decoder is not None:
-            return torch.stack([self._decoder.step(part) for part in x.unbind(1)], 1)
-        assert self._history is not None
-        y = toeplitz_continued(x, kernel, self._history)
-        reach = kernel.shape[1] - 1
-        kept = torch.cat([self._history, x], 1)
-        self._history = kept[:, max(0, kept.shape[1] - reach) :]
+        if self._bank.decoder is not None:
+            return self._bank.decoder.emit(x[:, 0], self.first)[:, None]
+        self.kernel = kernel
+        past = x[:, :0] if self.history is None else self.history
+        y = toeplitz_continued(x, kernel, past)
+        kept = torch.cat([past, x], 1)
+        self.history = kept[:, max(0, kept.shape[1] - kernel.shape[1] + 1) :]
         return y

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
-from toeplix.mixers.filter import FilterState
+from toeplix.mixers.filter import FilterBank
 from toeplix.ops import toeplitz_windowed
 
 SHORT = 3  # taps of the short convolution
@@ -104,8 +104,8 @@ class HyenaMixer(TokenMixer):
         gate, other, value = mixed.chunk(3, -1)
         return gate, other * value
 
-    def start(self) -> "HyenaState":
-        return HyenaState()
+    def start(self, bank: FilterBank) -> "HyenaState":
+        return HyenaState(bank)
 
     def extend(self, x: Float[Tensor, "b k d"], state: "HyenaState") -> Float[Tensor, "b k d"]:
         wide = self.project_in(x)
@@ -122,7 +122,7 @@ class HyenaMixer(TokenMixer):
 class HyenaState:
     """The last inputs of the short convolution, the long filters, and where they stand."""
 
-    def __init__(self) -> None:
+    def __init__(self, bank: FilterBank) -> None:
         self.recent: Tensor | None = None
         self.kernel: Tensor | None = None
-        self.long = FilterState()
+        self.long = bank.join()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
+from toeplix.mixers.filter import FilterBank
 
 CHUNK = 64
 LEAST = {"elu": 1e-6, "exp": 1e-3}  # below which the normaliser is not allowed to fall
@@ -29,9 +30,9 @@ class LinearMixer(TokenMixer):
         """Nothing but linear maps here."""
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        return self.extend(x, self.start())
+        return self.extend(x, LinearState())
 
-    def start(self) -> "LinearState":
+    def start(self, bank: FilterBank) -> "LinearState":
         return LinearState()
 
     def extend(self, x: Float[Tensor, "b k d"], state: "LinearState") -> Float[Tensor, "b k d"]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
+from toeplix.mixers.filter import FilterBank
 from toeplix.ops import toeplitz_continued
 
 
@@ -42,9 +43,9 @@ class MaskedMixer(TokenMixer):
             self.weight.tril_()
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        return self.extend(x, self.start())
+        return self.extend(x, MaskedState())
 
-    def start(self) -> "MaskedState":
+    def start(self, bank: FilterBank) -> "MaskedState":
         return MaskedState()
 
     def extend(self, x: Float[Tensor, "b k d"], state: "MaskedState") -> Float[Tensor, "b k d"]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.channel import ACTIVATIONS
-from toeplix.mixers.filter import Filter, FilterState
+from toeplix.mixers.filter import Filter, FilterBank, FilterState
 
 
 class ToeplitzMixer(TokenMixer):
@@ -41,8 +41,8 @@ class ToeplitzMixer(TokenMixer):
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return self._mix(x, [None for _ in self.filters])
 
-    def start(self) -> list[FilterState]:
-        return [FilterState() for _ in self.filters]
+    def start(self, bank: FilterBank) -> list[FilterState]:
+        return [bank.join() for _ in self.filters]
 
     def extend(self, x: Float[Tensor, "b k d"], state: list[FilterState]) -> Tensor:
         return self._mix(x, state)

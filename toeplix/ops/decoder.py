@@ -13,7 +13,7 @@ Two decoders with one interface and equal results:
 from abc import ABC, abstractmethod
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.ops.checks import check_horizon, check_kernel, check_past
@@ -75,6 +75,15 @@ class Decoder(ABC):
         self._advance()
         self.position += 1
 
+    @torch.no_grad()
+    def select(self, rows: Int[Tensor, " r"]) -> None:
+        """Keep these rows of the batch, in this order; a row may be kept several times (beams)."""
+        if self._emitted:
+            raise ValueError(f"position {self.position} is open: advance before selecting rows")
+        channels = torch.arange(self.channels, device=rows.device)
+        self._select((rows[:, None] * self.channels + channels).flatten())
+        self.batch = len(rows)
+
     def _check(self, x: Tensor, first: int) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
@@ -103,6 +112,10 @@ class Decoder(ABC):
     @abstractmethod
     def bytes(self) -> int:
         """Memory of the state, without the kernel."""
+
+    @abstractmethod
+    def _select(self, columns: Int[Tensor, " kept"]) -> None:
+        """Keep these columns of the state."""
 
     @abstractmethod
     def _emit(self, u: Float[Tensor, "f 1 columns"], heads: slice) -> Float[Tensor, "f 1 columns"]:

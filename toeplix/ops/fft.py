@@ -56,7 +56,7 @@ def window(
 
 
 def window_spectrum(
-    x: Float[Tensor, "b s h c"], kernel: Float[Tensor, "h n"], start: int, stop: int
+    x: Float[Tensor, "b s _ c"], kernel: Float[Tensor, "h n"], start: int, stop: int
 ) -> Tensor:
     """What `window` would compute of the kernel for an x of this shape, to be kept and passed."""
     return _Lanes(x, _length(x.shape[1], start, stop)).spectrum(kernel[:, :stop])
@@ -127,9 +127,9 @@ class _Lanes:
         lanes = channels // self.width
         budget = CHUNK.get(self.device.type, CHUNK["cpu"])
         wanted = max(FEWEST_LANES, budget // (self.length * self.dtype.itemsize))
-        for rows in _slices(batch, wanted // (lanes * heads)):
-            for group in _slices(heads, wanted // lanes):
-                for part in _slices(lanes, wanted):
+        for rows in slices(batch, wanted // (lanes * heads)):
+            for group in slices(heads, wanted // lanes):
+                for part in slices(lanes, wanted):
                     channel = slice(part.start * self.width, part.stop * self.width)
                     yield _Chunk(rows, group, channel)
 
@@ -170,7 +170,7 @@ class _Lanes:
         return self._buffers[shape]
 
 
-def _slices(size: int, most: int) -> Iterator[slice]:
+def slices(size: int, most: int) -> Iterator[slice]:
     """Nearly equal parts of at most `most`, and at least one."""
     step = -(-size // -(-size // max(1, most)))
     for first in range(0, size, step):

@@ -1,7 +1,7 @@
 """Decoding from a preallocated history: every step reads all inputs in reach. O(n) per step."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.ops.contract import as_columns
@@ -30,6 +30,9 @@ class History(Decoder):
     @property
     def bytes(self) -> int:
         return self._inputs.nbytes
+
+    def _select(self, columns: Int[Tensor, " kept"]) -> None:
+        self._inputs = self._inputs[..., columns]
 
     def _emit(self, u: Tensor, heads: slice) -> Tensor:
         self._inputs[heads, self._filled] = u[:, 0]

@@ -1,22 +1,29 @@
-"""Exact near-linear decoding: relaxed convolution, O(log^2 n) per position and channel, amortised.
+"""Exact near-linear decoding: O(log^2 n) per position and channel, and no position that waits for long.
 
-One buffer Z holds, ahead of the present position, what the inputs so far contribute to future
-outputs, and behind it the inputs themselves. At position i, u being its input:
+Time is cut into blocks of P = LEAF, 2 LEAF, 4 LEAF, ... positions. An input and a later output meet
 
-    y_i = Z[i] + sum of kernel[i - j] u_j over the inputs j of the same leaf of `LEAF` positions
-    Z[i] <- u_i
-    at the end of a leaf, with P the lowest set bit of i + 1:
-        Z[i+1 : i+1+P] += Toeplitz(kernel[P + a - b]) @ Z[i+1-P : i+1]        (a tile)
+    directly    when their leaves are the same or neighbours: at most 2 LEAF products a step
+    in a tile   at the largest P at which their blocks are no neighbours, but the blocks' parents are
 
-Every pair of an input and a later output meets in exactly one leaf or tile, and each tile starts
-when its last input is there: the result is that of the whole product, to rounding. A tile is a
-matmul for all channels, heads and layers together, since one filter serves them, and an
-FFT (spectra kept) once it is large.
+so every pair meets exactly once, and the result is that of the whole product, to rounding. The tiles
+of block a at size P reach blocks a + 2 and, when a is even, a + 3:
 
-After a prompt, its contribution to the positions ahead is put into Z in one go, and the prompt is
-forgotten: memory depends on the horizon alone. When n taps have passed, the buffer starts again from
-its last tile, so decoding may go on for ever, under the sliding-window rule of `windowed.py`.
+    a even    a -> a+2, a+3          |  a  | a+1 | a+2 | a+3 |
+    a odd     a -> a+2               |     |  a  | a+1 | a+2 |
+
+A tile's inputs are complete at the end of block a and its outputs are not read before block a + 2: there
+are P steps to do it in. It is done in pieces of about equal cost, spread evenly over these steps, so
+that no token pays for a large tile alone. A piece is a matmul for many channels of many heads, since one
+filter serves all channels of a head, and an FFT (spectra kept) once it is large.
+
+Two rings hold the state: `ahead`, what the inputs so far add to outputs to come, n positions; and
+`behind`, the inputs that tiles still need, 2 P positions of the largest P. After a prompt, its
+contribution to the positions ahead is put there in one go, and the prompt is forgotten: memory depends
+on the kernel or the horizon, whichever is shorter. Decoding may go on for ever, under the
+sliding-window rule of `windowed.py`.
 """
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -29,57 +36,143 @@ from toeplix.ops.decoder import Decoder
 
 LEAF = 32
 MATMUL = 256  # largest tile that is multiplied as a matrix
+PIECE_FLOPS = 2e8  # of matmul in one piece: a millisecond or two on two CPU cores
+PIECE_POINTS = 2**18  # of transforms in one piece, likewise
+FEWEST_COLUMNS = 16  # in a piece, for the transforms' sake
+GOLDEN = 0.618034  # pieces of different sizes start at different fractions of their intervals
+
+
+class _Part(NamedTuple):
+    """Some columns of some heads."""
+
+    heads: slice
+    columns: slice
+
+
+class _Tile(NamedTuple):
+    """What the inputs `first .. first + size` add to the `ahead` positions from `first + 2 size` on."""
+
+    size: int
+    first: int
+    ahead: int
+    parts: list[_Part]
+    done: int = 0
+
+    @property
+    def due(self) -> int:
+        """The step after which the next piece is computed."""
+        fraction = (GOLDEN * self.size.bit_length()) % 1
+        return self.first + self.size + int((self.done + fraction) * self.size / len(self.parts))
 
 
 class Online(Decoder):
     """See the module. `horizon` bounds the positions to come, and with them the memory."""
 
     def _begin(self, past: Float[Tensor, "b p h c"]) -> None:
-        taps = self.kernel.shape[1]
-        size = LEAF
-        while size < min(taps, self.horizon or taps):
-            size *= 2
-        self._z = as_columns(carry(past, self.kernel, size)).contiguous()
-        near = self.kernel[:, :LEAF]
-        near = torch.nn.functional.pad(near, (0, LEAF - near.shape[1]))
-        self._leaf = near.flip(-1)[:, None]  # the newest input meets the last entry
-        self._tiles: dict[int, Tensor] = {}
+        taps, steps = self.kernel.shape[1], self.horizon
+        self._sizes = [LEAF]  # of tiles, and one more
+        while self._sizes[-1] < taps and (steps is None or 2 * self._sizes[-1] < steps):
+            self._sizes.append(2 * self._sizes[-1])
+        largest = self._sizes.pop() // 2
+        reach = max(1, taps - 1 if steps is None else min(taps - 1, steps))
+        self._ahead = as_columns(carry(past, self.kernel, reach)).contiguous()
+        columns = self._ahead.shape[2]
+        self._recent = self._ahead.new_zeros(self.heads, 2 * LEAF, columns)
+        self._behind = self._ahead.new_zeros(self.heads, 2 * largest if self._sizes else 0, columns)
+        near = self.kernel[:, : 2 * LEAF]
+        near = torch.nn.functional.pad(near, (0, 2 * LEAF - near.shape[1]))
+        self._near = near.flip(-1)[:, None]  # the newest input meets the last entry
+        self._filters: dict[tuple[int, ...], Tensor] = {}
+        self._tiles: dict[int, _Tile] = {}  # at most one of each size is under way
 
     @property
     def bytes(self) -> int:
-        return self._z.nbytes
+        return self._ahead.nbytes + self._recent.nbytes + self._behind.nbytes
+
+    def _select(self, rows: Tensor) -> None:
+        self._ahead = self._ahead[..., rows]
+        self._recent = self._recent[..., rows]
+        self._behind = self._behind[..., rows]
 
     def _emit(self, u: Tensor, heads: slice) -> Tensor:
-        place = self.position % self._z.shape[1]
-        offset = place % LEAF
-        present = self._z[heads, place : place + 1]
-        y = torch.addcmul(present, self._leaf[heads, :, -1:], u)
-        if offset:
-            recent = self._z[heads, place - offset : place]
-            y.baddbmm_(self._leaf[heads, :, LEAF - 1 - offset : LEAF - 1], recent)
-        present.copy_(u)
+        offset = self.position % LEAF
+        self._recent[heads, LEAF + offset] = u[:, 0]
+        place = self.position % self._ahead.shape[1]
+        known = self._ahead[heads, place : place + 1]
+        recent = self._recent[heads, : LEAF + offset + 1]
+        y = torch.baddbmm(known, self._near[heads, :, LEAF - 1 - offset :], recent)
+        known.zero_()  # the ring is written n positions ahead
         return y
 
     def _advance(self) -> None:
-        size = self._z.shape[1]
-        end = self.position % size + 1
-        if end % LEAF or (self.horizon is not None and self.position + 1 >= self.horizon):
-            return
-        if end == size:
-            self._z.copy_(self._tile(self._z))
-            return
-        tile = end & -end
-        self._z[:, end : end + tile] += self._tile(self._z[:, end - tile : end])
+        end = self.position + 1
+        if end % LEAF == 0:
+            self._close_leaf(end)
+        for size, tile in list(self._tiles.items()):
+            while tile.due <= end:
+                self._compute(tile, tile.parts[tile.done])
+                tile = tile._replace(done=tile.done + 1)
+                if tile.done == len(tile.parts):
+                    del self._tiles[size]
+                    break
+                self._tiles[size] = tile
 
-    def _tile(self, inputs: Float[Tensor, "h p columns"]) -> Float[Tensor, "h p columns"]:
-        """What p inputs add to the p positions after them."""
-        size = inputs.shape[1]
-        if size <= MATMUL:
-            if size not in self._tiles:
-                self._tiles[size] = rectangle(self.kernel, size, size)
-            return torch.bmm(self._tiles[size], inputs)
+    def _close_leaf(self, end: int) -> None:
+        leaf = self._recent[:, LEAF:]
+        if self._sizes:
+            place = (end - LEAF) % self._behind.shape[1]
+            self._behind[:, place : place + LEAF] = leaf
+        self._recent[:, :LEAF] = leaf
+        for size in self._sizes:
+            if end % size:
+                break
+            wanted = size if (end // size) % 2 == 0 else 2 * size
+            ahead = min(wanted, self.kernel.shape[1] - 1 - size)  # further taps are zero
+            if self.horizon is not None:
+                ahead = min(ahead, self.horizon - (end + size))
+            if ahead > 0:
+                self._tiles[size] = _Tile(size, end - size, ahead, self._parts(size, ahead))
+
+    def _by_matrix(self, size: int) -> bool:
+        """A matrix is shared by the columns of its head: for few of them it is not worth its memory."""
+        return size <= min(MATMUL, 4 * self._ahead.shape[2])
+
+    def _parts(self, size: int, ahead: int) -> list[_Part]:
+        """Pieces of about equal cost: several heads at once, or some columns of one."""
+        columns = self._ahead.shape[2]
+        if self._by_matrix(size):
+            most = max(1, int(PIECE_FLOPS / (2 * size * ahead)))
+        else:
+            most = max(1, PIECE_POINTS // (size + ahead))
+        most = max(most, FEWEST_COLUMNS)
+        return [
+            _Part(heads, part)
+            for heads in fft.slices(self.heads, most // columns)
+            for part in fft.slices(columns, most)
+        ]
+
+    def _compute(self, tile: _Tile, part: _Part) -> None:
+        size, ahead = tile.size, tile.ahead
+        place = tile.first % self._behind.shape[1]
+        inputs = self._behind[part.heads, place : place + size, part.columns]
+        outputs = self._filtered(inputs, size, ahead, part.heads)
+        ring = self._ahead[part.heads, :, part.columns]
+        start = (tile.first + 2 * size) % ring.shape[1]
+        before = min(ahead, ring.shape[1] - start)  # positions up to the end of the ring
+        ring[:, start : start + before] += outputs[:, :before]
+        ring[:, : ahead - before] += outputs[:, before:]
+
+    def _filtered(self, inputs: Tensor, size: int, ahead: int, heads: slice) -> Tensor:
+        """By a matrix or a spectrum, kept; spectra differ with the parity of columns (see fft.py)."""
+        kernel = self.kernel[:, size:]  # lags start above `size`: the taps before are never met
         rows = inputs.transpose(0, 1)[None]
-        if size not in self._tiles:
-            self._tiles[size] = fft.window_spectrum(rows, self.kernel, size, 2 * size)
-        outputs = fft.window(rows, self.kernel, size, 2 * size, self._tiles[size])
+        key = (size, ahead, inputs.shape[2] % 2)
+        if self._by_matrix(size):
+            if key not in self._filters:
+                self._filters[key] = rectangle(kernel, size, ahead)
+            return torch.bmm(self._filters[key][heads], inputs)
+        if key not in self._filters:
+            self._filters[key] = fft.window_spectrum(rows, kernel, size, size + ahead)
+        spectrum = self._filters[key][heads]
+        outputs = fft.window(rows, kernel[heads], size, size + ahead, spectrum)
         return outputs[0].transpose(0, 1)
