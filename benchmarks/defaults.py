@@ -1,13 +1,15 @@
 """Which Toeplitz mixer learns most in equal time: the evidence behind the defaults of `Model`.
 
-    python benchmarks/defaults.py run TEXTS... --rows results/defaults/laptop.jsonl
-    python benchmarks/defaults.py figure --rows results/defaults/laptop.jsonl
+    python benchmarks/defaults.py speeds                       # on a quiet machine, some minutes
+    python benchmarks/defaults.py run TEXTS...                 # about a minute a run
+    python benchmarks/defaults.py figure
 
 TEXTS are .txt files (documents parted by two blank lines) or .jsonl(.xz) with a field "text". A
-byte-level BPE of 2000 is trained on them; every tenth document is held out. Every case trains on the
-same rows in the same order, on one thread, for as many steps as fit the same time at its own measured
-speed, and is scored by the held-out loss in nats per token. One row of JSON a run; finished runs are
-not repeated. About 1.6 minutes a run.
+byte-level BPE of 2000 is trained on them; every tenth document is held out. `speeds` times a training
+step of every case, taking turns, on one thread; `run` trains each for as many steps as the same budget
+of seconds allows at that speed, so that a busy machine cannot change a result. Every case sees the same
+rows in the same order and is scored by the held-out loss in nats per token. One row of JSON a run;
+finished runs are not repeated.
 """
 
 import argparse
@@ -15,39 +17,41 @@ import hashlib
 import json
 import lzma
 import statistics
-import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from toeplix import Model, build
+from toeplix import Model, build, timing
 
 VOCAB, CONTEXT, BATCH = 2000, 128, 16
-BASE = Model(vocab=VOCAB, context=CONTEXT, dim=96, depth=4, heads=4)
+BASE = Model(vocab=VOCAB, context=CONTEXT, dim=96, depth=4, heads=4, gate=False)
 FLAT = replace(BASE, heads=0)
-GATED = replace(BASE, gate=True)
+FLAT_GATED = replace(FLAT, gate=True)
+HYENA = Model.paper(arch="hyena", dim=96, depth=4, context=CONTEXT, vocab=VOCAB)
 CASES: dict[str, Model] = {
-    "hyena": replace(BASE, arch="hyena"),
+    "hyena, 33 features, frequency 14": replace(HYENA, features=33, frequency=14.0),
+    "hyena, 9 features, frequency 10": replace(HYENA, features=9, frequency=10.0),
+    "hyena, 9 features, frequency 1": replace(HYENA, features=9),
+    "hyena, paper": HYENA,
+    "hyena, paper, final norm": replace(HYENA, final_norm=True),
     "llama": replace(BASE, arch="llama"),
     "paper, flat": Model.paper(heads=0, dim=96, depth=4, context=CONTEXT, vocab=VOCAB),
     "paper, 4 heads": Model.paper(heads=4, dim=96, depth=4, context=CONTEXT, vocab=VOCAB),
     "flat": FLAT,
-    "flat, gate": replace(FLAT, gate=True),
-    "flat, 1.33 wide": replace(FLAT, dim=128),
     "flat, Kaiming filter": replace(FLAT, filters="kaiming"),
     "flat, channel first": replace(FLAT, first="channel"),
+    "flat, gate": FLAT_GATED,
+    "flat, gate, tied": replace(FLAT_GATED, tied=True),
+    "flat, gate, RMSNorm": replace(FLAT_GATED, norm="rms"),
+    "flat, gate, 1.33 wide": replace(FLAT_GATED, dim=128),
+    "flat, gate, 6 deep": replace(FLAT_GATED, depth=6),
     "4 heads": BASE,
-    "4 heads, RMSNorm": replace(BASE, norm="rms"),
-    "4 heads, tied": replace(BASE, tied=True),
-    "16 heads": replace(BASE, heads=16),
-    "4 heads, gate": GATED,
-    "16 heads, gate": replace(GATED, heads=16),
-    "48 heads, gate": replace(GATED, heads=48),
-    "16 heads, gate, 1.33 wide": replace(GATED, heads=16, dim=128),
-    "16 heads, gate, 6 deep": replace(GATED, heads=16, depth=6),
+    "4 heads, gate": replace(BASE, gate=True),
+    "16 heads, gate": replace(BASE, heads=16, gate=True),
 }
 
 
@@ -82,48 +86,58 @@ def token_rows(texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
     return rows[0][order], rows[1][:256]
 
 
-def measure(
-    config: Model, lr: float, seed: int, seconds: float, train: torch.Tensor, held: torch.Tensor
-) -> dict[str, Any]:
+def training_step(config: Model, seed: int, train: torch.Tensor) -> tuple[Any, Any]:
+    """A fresh model, and a function that takes its step number `index` at a learning rate."""
     torch.manual_seed(seed)
     model = build(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0, fused=True)
-
-    def loss(rows: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0, fused=True)
 
     def step(index: int, rate: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate
         first = index * BATCH % (len(train) - BATCH)
-        value = loss(train[first : first + BATCH])
+        value = loss(model, train[first : first + BATCH])
         optimizer.zero_grad()
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    speeds = []
-    for index in range(12):  # at rate 0 nothing is learned
-        start = time.perf_counter()
-        step(index, 0.0)
-        speeds.append(time.perf_counter() - start)
-    optimizer.state.clear()
-    steps = int(seconds / statistics.median(speeds[2:]))
-    began = time.perf_counter()
+    return model, step
+
+
+def loss(model: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
+
+
+def speeds(options: argparse.Namespace) -> None:
+    """Milliseconds of a training step, the median of rounds in which all cases take their turn."""
+    torch.set_num_threads(1)
+    train = torch.randint(VOCAB, (10 * BATCH, CONTEXT + 1))
+    steps = {name: training_step(config, 0, train)[1] for name, config in CASES.items()}
+    times = timing.interleaved(
+        {name: partial(step, 0, 0.0) for name, step in steps.items()},
+        seconds=options.seconds,
+        least=9,
+    )
+    found = {name: round(statistics.median(taken) * 1e3, 2) for name, taken in times.items()}
+    options.speeds.parent.mkdir(parents=True, exist_ok=True)
+    options.speeds.write_text(json.dumps(found, indent=1) + "\n")
+    for name, milliseconds in sorted(found.items(), key=lambda pair: pair[1]):
+        print(f"{milliseconds:8.1f} ms  {name}")
+
+
+def measure(
+    config: Model, lr: float, seed: int, steps: int, train: torch.Tensor, held: torch.Tensor
+) -> dict[str, Any]:
+    """Warm-up of 40 steps, linear decay, clipping; then the held-out loss."""
+    model, step = training_step(config, seed, train)
     for index in range(steps):
-        warm, left = min(1.0, (index + 1) / 40), 1 - index / steps
-        step(index, lr * warm * left)
-    taken = time.perf_counter() - began
+        step(index, lr * min(1.0, (index + 1) / 40) * (1 - index / steps))
     model.eval()
     with torch.no_grad():
-        scores = [loss(part).item() for part in held.split(64)]
-    return {
-        "loss": round(statistics.mean(scores), 4),
-        "steps": steps,
-        "seconds": round(taken, 1),
-        "milliseconds_per_step": round(statistics.median(speeds[2:]) * 1e3, 2),
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }
+        scores = [loss(model, part).item() for part in held.split(64)]
+    counted = sum(p.numel() for p in model.parameters())
+    return {"loss": round(statistics.mean(scores), 4), "parameters": counted}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -131,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
     texts = documents(options.texts)[: options.documents]
     corpus = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
     train, held = token_rows(texts)
-    options.rows.parent.mkdir(parents=True, exist_ok=True)
+    milliseconds = json.loads(options.speeds.read_text())
     wanted = options.case or list(CASES)
     for name in wanted[options.part :: options.parts]:
         case = {
@@ -139,17 +153,18 @@ def run(options: argparse.Namespace) -> None:
             "lr": options.lr,
             "seed": options.seed,
             "budget": options.seconds,
+            "steps": int(options.seconds / milliseconds[name] * 1e3),
             "corpus": corpus,
             "model": CASES[name].digest,
         }
         done = options.rows.read_text().splitlines() if options.rows.exists() else []
         if any(case.items() <= json.loads(line).items() for line in done):
             continue
-        found = measure(CASES[name], options.lr, options.seed, options.seconds, train, held)
+        found = measure(CASES[name], options.lr, options.seed, case["steps"], train, held)
         version = {"torch": torch.__version__, "config": asdict(CASES[name])}
         with options.rows.open("a") as file:
             file.write(json.dumps(case | found | version) + "\n")
-        print(f"{name}: {found}", flush=True)
+        print(f"{name}, lr {options.lr}, seed {options.seed}: {found['loss']}", flush=True)
 
 
 def figure(options: argparse.Namespace) -> None:
@@ -171,7 +186,7 @@ def figure(options: argparse.Namespace) -> None:
         axes.plot(best[name], [place] * len(best[name]), "o", color="C0" if "," in name else "C1")
         axes.plot(statistics.mean(best[name]), place, "|", color="black", markersize=14)
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel(f"held-out loss after {rows[0]['budget']:.0f} s on one thread (nats per token)")
+    axes.set_xlabel(f"held-out loss in {rows[0]['budget']:.0f} s on one thread (nats per token)")
     axes.grid(axis="x", alpha=0.3)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     drawing.savefig(options.out)
@@ -186,15 +201,20 @@ def main() -> None:
     running.add_argument("--documents", type=int, default=800, help="how many are read")
     running.add_argument("--lr", type=float, default=4e-3)
     running.add_argument("--seed", type=int, default=0)
-    running.add_argument("--seconds", type=float, default=80.0)
+    running.add_argument("--seconds", type=float, default=60.0)
     running.add_argument("--part", type=int, default=0, help="this process's share of the cases")
     running.add_argument("--parts", type=int, default=1)
     running.set_defaults(command=run)
+    timed = commands.add_parser("speeds", help="time a step of every case")
+    timed.add_argument("--seconds", type=float, default=6.0, help="for each case")
+    timed.set_defaults(command=speeds)
     drawing = commands.add_parser("figure", help="draw the rows")
     drawing.add_argument("--out", type=Path, default=Path("figures/defaults.svg"))
     drawing.set_defaults(command=figure)
-    for command in (running, drawing):
-        command.add_argument("--rows", type=Path, default=Path("results/defaults/laptop.jsonl"))
+    here = Path("results/defaults")
+    for command in (running, timed, drawing):
+        command.add_argument("--rows", type=Path, default=here / "laptop.jsonl")
+        command.add_argument("--speeds", type=Path, default=here / "speeds.json")
     options = parser.parse_args()
     options.command(options)
 

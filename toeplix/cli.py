@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from toeplix.commands.bench import bench
 
 app = typer.Typer(
     name="toeplix",
@@ -18,7 +19,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
 
@@ -54,53 +54,6 @@ def import_(
         f"{directory}: {config.arch}, heads {config.heads}, dim {config.dim}, depth {config.depth}, "
         f"context {config.context}, vocabulary {config.vocab}, {size:,} parameters"
     )
-
-
-@bench.command()
-def ops(
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune",
-            help="Measure where each path wins and write the rule that path='auto' follows "
-            "to ~/.config/toeplix/paths.json (or $TOEPLIX_RULE).",
-        ),
-    ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes, about three minutes.")
-    ] = False,
-    full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too: long.")] = False,
-    seconds: Annotated[
-        float, typer.Option(min=0.01, help="Time for each contender at each size.")
-    ] = 0.3,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads; default: what PyTorch takes.")
-    ] = None,
-) -> None:
-    """The causal Toeplitz product beside the alternatives a user has, as ratios.
-
-    Prints tables of time, memory and decoding speed, and as its last line all of it as JSON.
-    """
-    import torch
-
-    from toeplix.bench import operator
-    from toeplix.bench import tune as tuning
-
-    if quick and full:
-        raise typer.BadParameter("choose one of --quick and --full")
-    if threads is not None:
-        torch.set_num_threads(threads)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)  # a file has room
-    if tune:
-        if quick or full:
-            raise typer.BadParameter("--tune has sizes of its own: leave --quick and --full out")
-        file = tuning.tune(console, seconds=seconds)
-        console.print(f"wrote {file}")
-        return
-    most = operator.QUICK if quick else 2**62 if full else operator.USUAL
-    operator.print_document(operator.run(console, most=most, seconds=seconds))
 
 
 # the class above all complaints about arguments, wherever this version of typer keeps it

@@ -28,6 +28,7 @@ class LanguageModel(nn.Module, ABC):
     """What every architecture is seen through."""
 
     config: Model
+    head: nn.Linear  # from features to logits
 
     def forward(
         self,

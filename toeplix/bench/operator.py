@@ -6,7 +6,6 @@ of measured sgemm throughput for matmul paths (counting only the lower triangle)
 library's own time for the transforms that are needed (2 forward, 3 backward) on the FFT path.
 """
 
-import json
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -222,8 +221,3 @@ def _backward_call(name: str, size: Size) -> timing.Contender:
         return y, torch.autograd.grad(y, (x, kernel), g)
 
     return call
-
-
-def print_document(document: dict[str, Any]) -> None:
-    """The whole report as one line of JSON, the last of the output."""
-    print(json.dumps(document))

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from toeplix.config import Model
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"silu": nn.SiLU, "gelu": nn.GELU}
+SPAN = 2048  # positions at once without gradients: the wide layer of a long prompt need not exist
 
 
 class ChannelMixer(nn.Sequential):
@@ -20,3 +23,8 @@ class ChannelMixer(nn.Sequential):
             nn.Dropout(config.dropout),
             nn.Linear(hidden, config.dim),
         )
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        if torch.is_grad_enabled() or x.shape[1] <= SPAN:
+            return super().forward(x)
+        return torch.cat([super(ChannelMixer, self).forward(part) for part in x.split(SPAN, 1)], 1)

@@ -78,8 +78,8 @@ class FilterBank:
     its work is done for all of them together. `horizon` bounds the single positions to come.
     """
 
-    def __init__(self, horizon: int | None = None) -> None:
-        self.horizon = horizon
+    def __init__(self, horizon: int | None = None, kind: str = "auto") -> None:
+        self.horizon, self.kind = horizon, kind
         self.decoder: Decoder | None = None
         self._states: list[FilterState] = []
 
@@ -99,7 +99,8 @@ class FilterBank:
             histories.append(state.history)
             state.first, state.history = heads, None
             heads += len(state.kernel)
-        self.decoder = decoder(torch.cat(kernels), torch.cat(histories, 2), horizon=self.horizon)
+        past = torch.cat(histories, 2)
+        self.decoder = decoder(torch.cat(kernels), past, horizon=self.horizon, kind=self.kind)
 
     def close(self) -> None:
         if self.decoder is not None:

@@ -1,0 +1,41 @@
+"""Whole models under torch.compile equal themselves, values and gradients.
+
+Not collected by itself: test_compiled.py runs this file in a process without run-time type checks, which
+the compiler cannot trace.
+"""
+
+import pytest
+import torch
+
+from toeplix import Model, build
+from toeplix.architectures import ARCHITECTURES
+from toeplix.config import OWN
+
+SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2, "state": 16, "window": 7}
+CASES = {arch: Model(arch=arch, **SMALL) for arch in ARCHITECTURES} | {
+    "toeplitz-flat": Model(heads=0, gate=True, **SMALL),
+    "toeplitz-heads-kernels": Model(heads=4, kernels=2, sequential=2, **SMALL),
+    "toeplitz-paper": Model.paper(**SMALL),
+}
+
+
+# torch's own compiler imports deprecated parts of torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_equals_eager(case):
+    config = CASES[case]
+    torch.compiler.reset()  # one class in many configurations: each is compiled afresh
+    torch.manual_seed(0)
+    model = build(config)
+    # ours are one graph; the borrowed ones are Hugging Face's to keep whole
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=config.arch in OWN)
+    tokens = torch.randint(37, (2, 20))
+    results = []
+    for module in (model, compiled):
+        model.zero_grad()
+        logits = module(tokens)
+        logits.square().mean().backward()
+        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        results.append([logits.detach(), *gradients])
+    for eager, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, eager, rtol=1e-4, atol=1e-5 * float(eager.abs().max()))

@@ -1,0 +1,126 @@
+"""`toeplix bench ...`: speed and memory on this machine, as ratios to what one would use instead."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="CPU threads; default: what PyTorch takes.")
+]
+Out = Annotated[Path | None, typer.Option(help="Also write the JSON document to this file.")]
+
+
+@bench.command()
+def ops(
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Measure where each path wins and write the rule that path='auto' follows "
+            "to ~/.config/toeplix/paths.json (or $TOEPLIX_RULE).",
+        ),
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, about three minutes.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too: long.")] = False,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, help="Time for each contender at each size.")
+    ] = 0.3,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """The causal Toeplitz product beside the alternatives a user has, as ratios.
+
+    Prints tables of time, memory and decoding speed, and as its last line all of it as JSON.
+    """
+    from toeplix.bench import operator
+    from toeplix.bench import tune as tuning
+
+    if quick and full:
+        raise typer.BadParameter("choose one of --quick and --full")
+    console = _console(threads)
+    if tune:
+        if quick or full:
+            raise typer.BadParameter("--tune has sizes of its own: leave --quick and --full out")
+        file = tuning.tune(console, seconds=seconds)
+        console.print(f"wrote {file}")
+        return
+    most = operator.QUICK if quick else 2**62 if full else operator.USUAL
+    _report(operator.run(console, most=most, seconds=seconds), out)
+
+
+@bench.command()
+def prefill(
+    tokens: Annotated[
+        list[int] | None,
+        typer.Argument(help="Lengths of the prompt; default: 4096 16384. 65536 takes long."),
+    ] = None,
+    dim: Annotated[int, typer.Option(min=4, help="Width of both models.")] = 512,
+    depth: Annotated[int, typer.Option(min=1, help="Layers of both models.")] = 16,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """Reading a prompt, batch 1, beside Hugging Face's Llama of the same width: time and memory."""
+    from toeplix.bench import inference
+
+    console = _console(threads)
+    times = tokens or [4096, 16384]
+    _report(inference.prefill_rows(console, times=times, dim=dim, depth=depth), out)
+
+
+@bench.command()
+def decode(
+    contexts: Annotated[
+        list[int] | None, typer.Argument(help="Positions of the past; default: 2048 8192 32768.")
+    ] = None,
+    dim: Annotated[int, typer.Option(min=4, help="Width of all models.")] = 512,
+    depth: Annotated[int, typer.Option(min=1, help="Layers of all models.")] = 16,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """Writing one token after another, batch 1: near-linear, a history, concatenating, and Llama."""
+    from toeplix.bench import inference
+
+    console = _console(threads)
+    pasts = contexts or [2048, 8192, 32768]
+    _report(inference.decoding_rows(console, contexts=pasts, dim=dim, depth=depth), out)
+
+
+@bench.command()
+def training(
+    dim: Annotated[int, typer.Option(min=8, help="Width of all models.")] = 512,
+    depth: Annotated[int, typer.Option(min=1, help="Layers of all models.")] = 16,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences in a step.")] = 8,
+    context: Annotated[int, typer.Option(min=2, help="Tokens in a sequence.")] = 512,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time for each model.")] = 10.0,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """A training step of the paper's models and of the Transformer, Mamba 2 and Hyena beside them."""
+    from toeplix.bench import training as steps
+
+    console = _console(threads)
+    sizes = {"dim": dim, "depth": depth, "batch": batch, "context": context}
+    _report(steps.run(console, **sizes, seconds=seconds), out)
+
+
+def _console(threads: int | None) -> Console:
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    console = Console()
+    return console if console.is_terminal else Console(width=140)  # a file has room
+
+
+def _report(document: dict[str, Any], out: Path | None) -> None:
+    """The document as the last line, for programs."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(document, indent=1) + "\n")
+    print(json.dumps(document))
