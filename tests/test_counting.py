@@ -1,6 +1,7 @@
 """Formulas equal what is counted on built models."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.test_architectures import CASES
 from toeplix import Model, build
-from toeplix.counting import forward_flops, parameters, product_flops
+from toeplix.counting import (
+    activation_bytes,
+    count_saved_bytes,
+    forward_flops,
+    parameters,
+    product_flops,
+)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -51,3 +58,12 @@ def test_long_products_are_near_linear():
     for channels in (1, 64):
         ratio = product_flops(16384, 1, channels) / product_flops(4096, 1, channels)
         assert 4 < ratio < 4 * math.log2(16384) / math.log2(4096) * 1.1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_activation_memory_equals_what_is_counted(name):
+    config = replace(CASES[name], depth=3)
+    for batch, time in ((2, 17), (4, 24)):
+        assert activation_bytes(config, batch, time) == count_saved_bytes(config, batch, time)
+    alone = count_saved_bytes(config, 1, 24)
+    assert alone <= activation_bytes(config, 1, 24) <= 1.2 * alone

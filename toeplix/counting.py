@@ -1,4 +1,4 @@
-"""What a model costs, by formula: parameters, and floating-point operations of a forward pass.
+"""What a model costs, by formula: parameters, operations of a forward pass, memory for backward.
 
 The formulas are those of the figures and of planning; tests hold them to what is counted on built
 models. A multiply-add is two operations. Norms, activations and additions are left out; they are a
@@ -6,6 +6,10 @@ few per cent.
 """
 
 import math
+import weakref
+from dataclasses import replace
+
+import torch
 
 from toeplix.config import Model
 from toeplix.ops import blocked, choice, fft
@@ -103,3 +107,51 @@ def product_flops(time: int, heads: int, channels: int, batch: int = 1) -> float
             for first, last in blocked.block_rows(time, blocked.tile_size(time))
         )
     )
+
+
+def activation_bytes(config: Model, batch: int, time: int) -> int:
+    """What a model keeps from forward to backward in `encode`, in float32.
+
+    For Toeplitz models by formula. In units of `batch time dim` numbers a block keeps the input of both
+    norms and of both sublayers (4), the wide layer before and after its activation (2 expansion), of
+    heads what the filters read and what the output projection reads (2), of a gate both factors (2);
+    frozen filters keep nothing of their own, RMSNorm keeps its result too. For the others from what
+    small ones are counted to keep: linear in the depth and in the batch (from 2 on: a single row
+    needs fewer copies, and is a little overrated).
+    """
+    plain = config.sequential == config.kernels == 1 and not config.dropout
+    if config.arch == "toeplitz" and plain:
+        wide = 4 + 2 * config.expansion + (2 if config.heads else 0) + (2 if config.gate else 0)
+        wide -= config.frozen != "no" and (config.heads > 0 or not config.gate)
+        norm = {"layer": 2, "rms": 1 + config.dim}[config.norm]  # beside its input
+        numbers = config.depth * (wide * config.dim + 2 * norm)
+        numbers += (config.dim + norm) if config.final_norm else 0
+        return batch * time * (4 * numbers + 8)  # and the tokens
+    (few, few_deeper), (more, more_deeper) = (
+        [count_saved_bytes(replace(config, depth=depth), rows, time) for depth in (1, 2)]
+        for rows in (2, 3)
+    )
+    deeper, rows = config.depth - 1, batch - 2
+    cross = more_deeper - more - few_deeper + few
+    return few + deeper * (few_deeper - few) + rows * (more - few) + deeper * rows * cross
+
+
+def count_saved_bytes(config: Model, batch: int, time: int) -> int:
+    """Bytes that autograd keeps when `encode` is run, parameters and buffers left out."""
+    from toeplix.architectures import build
+
+    model = build(config)
+    own = {value.untyped_storage().data_ptr() for value in model.state_dict().values()}
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    def keep(value: torch.Tensor) -> torch.Tensor:
+        kept.append(weakref.ref(value))
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        features = model.encode(torch.zeros(batch, time, dtype=torch.long))
+    # what nothing after it reads is gone by now
+    alive = [value for reference in kept if (value := reference()) is not None]
+    storages = {value.untyped_storage().data_ptr(): value.untyped_storage() for value in alive}
+    del features
+    return sum(each.nbytes() for address, each in storages.items() if address not in own)
