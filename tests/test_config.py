@@ -16,7 +16,7 @@ from toeplix import Model, build, load, save
         ({"dim": 30, "heads": 4}, "dim=30 is not a multiple of heads=4"),
         ({"depth": 0}, "depth=0 must be at least 1"),
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
-        ({"arch": "llama", "heads": 0}, "needs heads of at least 1"),
+        ({"arch": "llama", "dim": 30}, "dim=30 is not a multiple of heads=4"),
         ({"features": 4}, "features=4 must be odd"),
         ({"frozen": "yes"}, "frozen='yes' must be one of no, random, ones"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 
 OWN = ("toeplitz", "masked", "hyena", "linear")  # built here, one shell with the mixer as a slot
 HEADED = ("toeplitz", "masked", "linear", "llama", "window")  # where heads divide the channels
+ATTENTION = ("linear", "llama", "window")  # where there is no model without heads
 BORROWED = ("llama", "window", "mamba2")  # Hugging Face's own
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -35,7 +36,7 @@ class Model:
     context: int = 512  # taps of a filter: how far back a position reads
     dim: int = 512
     depth: int = 16
-    heads: int = 4  # toeplitz, masked: 0 is flat, one filter and no projections
+    heads: int = 0  # 0: toeplitz and masked are flat (one filter, no projections), attention has 4
     expansion: int = 4  # width of the channel layer over dim
     first: str = "mixer"  # which comes first in a block
     norm: str = "layer"
@@ -43,13 +44,13 @@ class Model:
     activation: str = "silu"
     tied: bool = False  # one matrix for embedding and output
     dropout: float = 0.0
-    init: str = "scaled"  # "scaled" starts at a loss of ln(vocab), "paper" at 30 to 50
+    init: str = "scaled"  # "scaled" starts at a loss of ln(vocab), the paper's toeplitz at 30 to 50
     # toeplitz
     kernels: int = 1  # filters reading as many neighbouring channels
     sequential: int = 1  # Toeplitz layers in one mixer, a nonlinearity between them
     frozen: str = "no"  # filters that are not trained, drawn at random or all ones
     filters: str = "decay"  # how filters start: falling with the lag, or Kaiming noise
-    gate: bool = False  # multiply the mixer's output by a gate of its input
+    gate: bool = True  # multiply the mixer's output by a gate of its input
     # hyena
     order: int = 64  # width of the network that makes the filters
     features: int = 33  # of the position that it sees
@@ -81,10 +82,9 @@ class Model:
                 if not isinstance(value, int | float) or not math.isfinite(value):
                     raise TypeError(f"{field.name}={value!r} must be a finite number")
                 object.__setattr__(self, field.name, float(value))  # 0 and 0.0 are one record
-        if self.arch in HEADED and self.heads and self.dim % self.heads:
-            raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}")
-        if self.arch in ("linear", "llama", "window") and not self.heads:
-            raise ValueError(f"arch={self.arch!r} needs heads of at least 1, got heads=0")
+        heads = self.attention_heads if self.arch in ATTENTION else self.heads
+        if self.arch in HEADED and heads and self.dim % heads:
+            raise ValueError(f"dim={self.dim} is not a multiple of heads={heads}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
         if self.features % 2 == 0:
@@ -104,12 +104,17 @@ class Model:
     ) -> "Model":
         """The paper's configuration of an architecture, initialisation included.
 
-        Heads: 4 unless given, and none for the Masked Mixer.
+        Heads: 4 unless given, and none for the Masked Mixer. `heads=0` is the flat Toeplitz model.
         """
         sizes = {"arch": arch, "dim": dim, "depth": depth, "context": context, "vocab": vocab}
         chosen = {} if heads is None else {"heads": heads}
         published = {"state": max(1, dim // 2)} | PAPER.get(arch, {})
         return cls(**(published | sizes | chosen | other))
+
+    @property
+    def attention_heads(self) -> int:
+        """Of an architecture that cannot be flat."""
+        return self.heads or 4
 
     @property
     def digest(self) -> str:
@@ -120,7 +125,14 @@ class Model:
 
 # What distinguishes the paper's models from our defaults, by architecture.
 PAPER: dict[str, dict[str, Any]] = {
-    "toeplitz": {"first": "channel", "final_norm": False, "init": "paper", "filters": "kaiming"},
+    "toeplitz": {
+        "heads": 4,
+        "gate": False,
+        "first": "channel",
+        "final_norm": False,
+        "init": "paper",
+        "filters": "kaiming",
+    },
     "masked": {"heads": 0, "final_norm": False, "init": "paper", "activation": "gelu"},
     "hyena": {
         "final_norm": False,

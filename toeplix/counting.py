@@ -83,6 +83,7 @@ def _mixer_flops(config: Model, t: int) -> float:
     if config.arch == "masked":
         return projections + 2.0 * t * t * d
     if config.arch == "linear":
+        heads = config.attention_heads
         size = d // heads
         return 8.0 * t * d * d + heads * 2.0 * t * size * (size + 1) * 2
     width = config.order

@@ -185,7 +185,8 @@ def _llama_state(model: LanguageModel, context: int) -> Any:
 
     config = model.config
     cache = DynamicCache()
-    shape = (1, config.heads, context, config.dim // config.heads)
+    heads = config.attention_heads
+    shape = (1, heads, context, config.dim // heads)
     for layer in range(config.depth):
         cache.update(torch.randn(shape), torch.randn(shape), layer)
     return cache

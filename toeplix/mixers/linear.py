@@ -21,7 +21,7 @@ LEAST = {"elu": 1e-6, "exp": 1e-3}  # below which the normaliser is not allowed 
 class LinearMixer(TokenMixer):
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads = config.attention_heads
         self.feature = config.feature
         self.project_in = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.project_out = nn.Linear(config.dim, config.dim)
