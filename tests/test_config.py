@@ -118,5 +118,4 @@ def test_the_papers_heads():
     assert Model.paper().heads == 4
     assert Model.paper(arch="masked").heads == 0
     assert Model.paper(arch="masked", heads=4).heads == 4
-    with pytest.raises(ValueError, match="needs heads"):
-        Model.paper(arch="llama", heads=0)
+    assert Model.paper(arch="llama").attention_heads == 4
