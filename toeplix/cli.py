@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from toeplix.commands.data import data
+
 app = typer.Typer(
     name="toeplix",
     help="Language models without attention: causal Toeplitz mixers.",
@@ -20,6 +22,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+app.add_typer(data, name="data")
 
 
 @app.callback(invoke_without_command=True)
@@ -103,6 +106,26 @@ def ops(
     operator.print_document(operator.run(console, most=most, seconds=seconds))
 
 
+@bench.command("data")
+def bench_data(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(help="Text to encode, named as in `toeplix data build`; default: python."),
+    ] = None,
+    megabytes: Annotated[float, typer.Option(min=0.1, help="How much of it.")] = 8.0,
+    vocab: Annotated[int, typer.Option(min=260, help="Size of the tokenizer.")] = 8000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
+    processes: Annotated[int | None, typer.Option(min=1, help="Ours; default: one a core.")] = None,
+) -> None:
+    """Building a token store beside `datasets.map` with the same tokenizer, as ratios.
+
+    Prints a table, and as its last line all of it as JSON.
+    """
+    from toeplix.bench import tokenizing
+
+    tokenizing.run(Console(), sources or ["python"], int(megabytes * 1e6), vocab, rounds, processes)
+
+
 # the class above all complaints about arguments, wherever this version of typer keeps it
 Complaint: type[Exception] = typer.BadParameter.__mro__[2]
 
@@ -116,6 +139,11 @@ def main() -> None:
         sys.exit(leaving.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except ModuleNotFoundError as problem:
+        if os.environ.get("TOEPLIX_DEBUG"):
+            raise
+        print(f"toeplix: {problem}: pip install 'toeplix[train]'", file=sys.stderr)
+        sys.exit(2)
     except (Complaint, ValueError, OSError) as problem:
         if os.environ.get("TOEPLIX_DEBUG"):
             raise
