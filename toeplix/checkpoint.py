@@ -7,8 +7,6 @@ unpickled.
 
 import dataclasses
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,6 +15,7 @@ from safetensors.torch import save_file
 
 from toeplix.architectures import build
 from toeplix.config import Model
+from toeplix.files import replace_file
 from toeplix.model import LanguageModel
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -31,10 +30,10 @@ def save(model: LanguageModel, directory: str | Path) -> Path:
     record = dataclasses.asdict(model.config)
     weights = {name: value.contiguous() for name, value in _own(model).items()}
     metadata = {"toeplix": __version__, "model": json.dumps(record), "format": "pt"}
-    _replace(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
+    replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
     described = {"model_type": "toeplix", "toeplix_version": __version__, "model": record}
     text = json.dumps(described, indent=2) + "\n"
-    _replace(folder / CONFIG, lambda aside: aside.write_text(text))
+    replace_file(folder / CONFIG, lambda aside: aside.write_text(text))
     return folder
 
 
@@ -92,18 +91,3 @@ def _compare(expected: dict[str, torch.Size], weights: dict[str, torch.Tensor], 
     for name, shape in expected.items():
         if weights[name].shape != shape:
             raise ValueError(f"{file}: {name} is {tuple(weights[name].shape)}, not {tuple(shape)}")
-
-
-def _replace(target: Path, write: Callable[[Path], object]) -> None:
-    """Write aside, bring to disk, rename over the old file: complete or not at all."""
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        write(aside)
-        umask = os.umask(0)
-        os.umask(umask)
-        aside.chmod(0o666 & ~umask)
-        with open(aside, "rb+") as handle:
-            os.fsync(handle.fileno())
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from toeplix.commands.bench import bench
+from toeplix.commands.data import data
 
 app = typer.Typer(
     name="toeplix",
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench, name="bench")
+app.add_typer(data, name="data")
 
 
 @app.callback(invoke_without_command=True)

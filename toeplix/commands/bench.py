@@ -109,6 +109,25 @@ def training(
     _report(steps.run(console, **sizes, seconds=seconds), out)
 
 
+@bench.command("data")
+def tokenizing(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(help="Text to encode, named as in `toeplix data build`; default: python."),
+    ] = None,
+    megabytes: Annotated[float, typer.Option(min=0.1, help="How much of it.")] = 8.0,
+    vocab: Annotated[int, typer.Option(min=260, help="Size of the tokenizer.")] = 8000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
+    processes: Annotated[int | None, typer.Option(min=1, help="Ours; default: one a core.")] = None,
+    out: Out = None,
+) -> None:
+    """Building a token store beside `datasets.map` with the same tokenizer, as ratios."""
+    from toeplix.bench import tokenizing as building
+
+    names, size = sources or ["python"], int(megabytes * 1e6)
+    _report(building.run(_console(None), names, size, vocab, rounds, processes), out)
+
+
 def _console(threads: int | None) -> Console:
     if threads is not None:
         import torch

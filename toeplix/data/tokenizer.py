@@ -1,0 +1,168 @@
+"""Tokenizers: byte-level BPE trained here, or any fast one of Hugging Face; saved in Hugging Face's form.
+
+    Tokenizer.train(texts, vocab)   all 256 bytes in the alphabet, no normaliser: every string comes back
+    Tokenizer.load(directory)       tokenizer.json and tokenizer_config.json, with `tokenizers` alone
+    fetch(name, directory)          by name from the hub or from a directory, through AutoTokenizer
+
+A document is `start`, its text, `end`. Control tokens that are written out in a text stay text: the
+string "<|eos|>" is spelled in several tokens and cannot end a document.
+"""
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toeplix.files import replace_file, sha256
+
+START, END, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
+LEAST = 260  # 256 bytes, three control tokens and a merge
+TOKENS, CONFIG = "tokenizer.json", "tokenizer_config.json"
+
+
+class Tokenizer:
+    """Text to tokens and back. `backend` is the `tokenizers.Tokenizer` that does the work."""
+
+    def __init__(self, backend: Any, *, start: str, end: str, pad: str) -> None:
+        backend.encode_special_tokens = True  # in a text they are text
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
+        self.control = {"start": start, "end": end, "pad": pad}
+        self.start, self.end, self.pad = (backend.token_to_id(name) for name in (start, end, pad))
+        for name, token in zip((start, end, pad), (self.start, self.end, self.pad), strict=True):
+            if token is None:
+                raise ValueError(f"control token {name!r} is not in the tokenizer's vocabulary")
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab: int) -> "Tokenizer":
+        """Byte-level BPE of at most `vocab` tokens: fewer when the text has no more pairs to merge."""
+        from tokenizers import Tokenizer as Backend
+        from tokenizers import decoders, models, pre_tokenizers, trainers
+
+        if vocab < LEAST:
+            raise ValueError(
+                f"vocab={vocab} must be at least {LEAST}: 256 bytes, control tokens, merges"
+            )
+        backend = Backend(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            special_tokens=[START, END, PAD],
+            show_progress=False,
+        )
+        backend.train_from_iterator(texts, trainer)
+        return cls(backend, start=START, end=END, pad=PAD)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> "Tokenizer":
+        from tokenizers import Tokenizer as Backend
+
+        folder = Path(directory)
+        for name in (TOKENS, CONFIG):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"{folder} holds no tokenizer: there is no {name} in it")
+        try:
+            config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+            backend = Backend.from_file(str(folder / TOKENS))
+        except Exception as problem:  # the library raises plain Exception
+            raise ValueError(f"{folder} holds a damaged tokenizer: {problem}") from problem
+
+        def token(key: str) -> str | None:
+            value = config.get(f"{key}_token")
+            return value.get("content") if isinstance(value, dict) else value
+
+        end = token("eos")
+        if end is None:
+            raise ValueError(f"the tokenizer in {folder} has no eos_token to end a document with")
+        return cls(backend, start=token("bos") or end, end=end, pad=token("pad") or end)
+
+    def save(self, directory: str | Path) -> None:
+        """Write what `Tokenizer.load` and `AutoTokenizer.from_pretrained` read."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": self.control["start"],
+            "eos_token": self.control["end"],
+            "pad_token": self.control["pad"],
+            "clean_up_tokenization_spaces": False,
+            "split_special_tokens": True,
+        }
+        replace_file(folder / TOKENS, lambda aside: self.backend.save(str(aside)))
+        text = json.dumps(config, indent=2) + "\n"
+        replace_file(folder / CONFIG, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+    @functools.cached_property
+    def vocab(self) -> int:
+        """Rows that an embedding needs."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest that holds every token, as on disk."""
+        return np.dtype("<u2" if self.vocab <= 2**16 else "<u4")
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text alone, without `start` and `end`."""
+        return self.backend.encode(text, add_special_tokens=False).ids
+
+    def decode(self, tokens: Sequence[int] | NDArray[Any], *, control: bool = False) -> str:
+        """The text of tokens; control tokens are shown only if asked for."""
+        return self.backend.decode(
+            [int(token) for token in tokens], skip_special_tokens=not control
+        )
+
+    def token_bytes(self) -> NDArray[np.int64]:
+        """Bytes of text that each token stands for (control tokens: none), for bits per byte."""
+        if not self.byte_level:
+            raise ValueError("the tokens of a tokenizer that is not byte-level have no fixed bytes")
+        lengths = np.zeros(self.vocab, dtype=np.int64)
+        for token, number in self.backend.get_vocab(with_added_tokens=False).items():
+            lengths[number] = len(token)  # in this alphabet a character is a byte
+        for number, added in self.backend.get_added_tokens_decoder().items():
+            lengths[number] = 0 if added.special else len(added.content.encode())
+        return lengths
+
+    @functools.cached_property
+    def byte_level(self) -> bool:
+        """BPE on bytes, words cut by GPT-2's rule: the kind trained here, which encoding.py speeds up."""
+        described = json.loads(self.backend.to_str())
+        cutting, model = described["pre_tokenizer"] or {}, described["model"]
+        return (
+            cutting.get("type") == "ByteLevel"
+            and cutting.get("use_regex", True)
+            and not cutting["add_prefix_space"]
+            and described["normalizer"] is None
+            and model["type"] == "BPE"
+            and not model["dropout"]
+            and not model["continuing_subword_prefix"]
+            and not model["end_of_word_suffix"]
+            and all(token["special"] for token in described["added_tokens"])
+        )
+
+
+def fetch(name: str, directory: str | Path) -> Tokenizer:
+    """Bring a tokenizer from the hub or a directory into `directory`. Runs no code that comes with it."""
+    from transformers import AutoTokenizer
+
+    try:
+        found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as problem:  # of the hub, the network or the files: any class
+        reason = str(problem).strip().partition("\n")[0] or type(problem).__name__
+        raise ValueError(f"tokenizer {name} cannot be loaded: {reason}") from problem
+    if not getattr(found, "is_fast", False):
+        raise ValueError(f"tokenizer {name} has no fast form (tokenizer.json): convert it first")
+    found.save_pretrained(str(directory))
+    return Tokenizer.load(directory)
+
+
+def digest(directory: str | Path) -> str:
+    """What names a saved tokenizer: the sha256 of its tokenizer.json."""
+    return sha256(Path(directory) / TOKENS)
