@@ -141,3 +141,18 @@ def test_a_history_moves_rarely():
         state.step(torch.zeros(1, 1, 1))
         moves += state._filled < before
     assert moves <= 10, "once every n steps"
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_rows_are_selected_between_positions(kind):
+    """As if the rows had been that way from the start, also once the buffer has turned."""
+    rows = torch.tensor([2, 0, 0, 1])
+    x, kernel = random_pair(3, 150, 2, 3, 50)
+    state = decoder(kernel, x[:, :20], kind=kind)
+    stepped(state, x[:, 20:80])
+    state.select(rows)
+    expected = toeplitz_windowed(x[rows], kernel)[:, 80:]
+    torch.testing.assert_close(stepped(state, x[rows, 80:]), expected)
+    state.emit(x[rows, 0, :1])
+    with pytest.raises(ValueError, match="is open"):
+        state.select(rows)

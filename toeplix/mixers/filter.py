@@ -9,7 +9,7 @@ With k kernels each channel reads its k - 1 lower neighbours too (channels below
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from toeplix.ops import Decoder, decoder, toeplitz_continued, toeplitz_windowed
@@ -77,6 +77,13 @@ class FilterState:
         self.position = 0
         self._history: Tensor | None = None
         self._decoder: Decoder | None = None
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Go on with these rows of the batch, in this order."""
+        if self._decoder is not None:
+            self._decoder.select(rows)
+        elif self._history is not None:
+            self._history = self._history.index_select(0, rows.to(self._history.device))
 
     def extend(self, x: Float[Tensor, "b k h c"], kernel: Float[Tensor, "h n"]) -> Tensor:
         self.position += x.shape[1]

@@ -13,7 +13,7 @@ Two decoders with one interface and equal results:
 from abc import ABC, abstractmethod
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.ops.checks import check_horizon, check_kernel, check_past
@@ -75,6 +75,19 @@ class Decoder(ABC):
         self._advance()
         self.position += 1
 
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Go on with these rows of the batch, in this order; one may be there several times."""
+        if self._emitted:
+            raise ValueError(f"position {self.position} is open: advance before selecting rows")
+        self._select(rows)
+        self.batch = len(rows)
+
+    def _rows(self, state: Float[Tensor, "h p columns"], rows: Tensor) -> Tensor:
+        apart = state.unflatten(-1, (self.batch, self.channels))
+        return apart.index_select(2, rows.to(state.device)).flatten(2)
+
     def _check(self, x: Tensor, first: int) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
@@ -110,3 +123,6 @@ class Decoder(ABC):
 
     @abstractmethod
     def _advance(self) -> None: ...
+
+    @abstractmethod
+    def _select(self, rows: Int[Tensor, " rows"]) -> None: ...

@@ -1,7 +1,7 @@
 """Decoding from a preallocated history: every step reads all inputs in reach. O(n) per step."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.ops.contract import as_columns
@@ -36,6 +36,9 @@ class History(Decoder):
         reach = min(self._filled + 1, self.kernel.shape[1])
         seen = self._inputs[heads, self._filled + 1 - reach : self._filled + 1]
         return torch.bmm(self._reversed[heads, :, -reach:], seen)
+
+    def _select(self, rows: Int[Tensor, " rows"]) -> None:
+        self._inputs = self._rows(self._inputs, rows)
 
     def _advance(self) -> None:
         self._filled += 1

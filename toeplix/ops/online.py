@@ -19,7 +19,7 @@ its last tile, so decoding may go on for ever, under the sliding-window rule of 
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.ops import fft
@@ -59,6 +59,9 @@ class Online(Decoder):
             y.baddbmm_(self._leaf[heads, :, LEAF - 1 - offset : LEAF - 1], recent)
         present.copy_(u)
         return y
+
+    def _select(self, rows: Int[Tensor, " rows"]) -> None:
+        self._z = self._rows(self._z, rows)
 
     def _advance(self) -> None:
         size = self._z.shape[1]
