@@ -2,7 +2,8 @@
 
 The weights' file is the truth: it carries the `Model` record and the version that wrote it in its
 metadata, and it is replaced in one step, so a checkpoint is complete or absent. Nothing is ever
-unpickled.
+unpickled. Directories that `save_pretrained` wrote (`toeplix.hub`) have the record in config.json only,
+and are loaded too.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ def save(model: LanguageModel, directory: str | Path) -> Path:
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     record = dataclasses.asdict(model.config)
-    weights = {name: value.contiguous() for name, value in _own(model).items()}
+    weights = {name: value.contiguous() for name, value in own(model).items()}
     metadata = {"toeplix": __version__, "model": json.dumps(record), "format": "pt"}
     replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
     described = {"model_type": "toeplix", "toeplix_version": __version__, "model": record}
@@ -40,6 +41,11 @@ def save(model: LanguageModel, directory: str | Path) -> Path:
 def load(directory: str | Path) -> LanguageModel:
     """The model of a checkpoint, ready to evaluate."""
     file = Path(directory) / WEIGHTS
+    if file.with_name(f"{WEIGHTS}.index.json").exists():
+        raise ValueError(
+            f"{directory} is split into several files, which load does not read: "
+            "save_pretrained(..., max_shard_size=...) writes one if it is large enough"
+        )
     if not file.exists():
         raise FileNotFoundError(f"{directory} is no checkpoint: there is no {WEIGHTS} in it")
     try:
@@ -48,15 +54,30 @@ def load(directory: str | Path) -> LanguageModel:
             weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
     except SafetensorError as problem:
         raise ValueError(f"{file} is damaged: {problem}") from problem
-    if "model" not in metadata:
-        raise ValueError(f"{file} was not written by toeplix: its metadata has no 'model'")
-    model = build(_config(metadata["model"], file))
-    _compare({name: value.shape for name, value in _own(model).items()}, weights, file)
+    text = metadata["model"] if "model" in metadata else _described(file)
+    model = build(_config(text, file))
+    fill(model, weights, file)
+    return model.eval()
+
+
+def fill(model: torch.nn.Module, weights: dict[str, torch.Tensor], source: object) -> None:
+    """Copy weights into a model, which takes their precision; all of them have to fit."""
+    _compare({name: value.shape for name, value in own(model).items()}, weights, source)
     for name, value in model.state_dict(keep_vars=True).items():
         if name in weights:  # a model in half precision comes back in it
             value.data = value.data.to(weights[name].dtype)
     model.load_state_dict(weights, strict=False)
-    return model.eval()
+
+
+def _described(file: Path) -> str:
+    """The record as config.json has it."""
+    try:
+        record = json.loads(file.with_name(CONFIG).read_text())["model"]
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise ValueError(
+            f"{file} was not written by toeplix: its metadata has no 'model', nor has {CONFIG}"
+        ) from problem
+    return json.dumps(record)
 
 
 def _config(text: str, file: Path) -> Model:
@@ -73,7 +94,7 @@ def _config(text: str, file: Path) -> Model:
         raise ValueError(f"{file} has a bad configuration: {problem}") from problem
 
 
-def _own(model: LanguageModel) -> dict[str, torch.Tensor]:
+def own(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Weights and buffers, those that go by several names (tied ones) under the first."""
     state = model.state_dict()
     shared = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -81,7 +102,9 @@ def _own(model: LanguageModel) -> dict[str, torch.Tensor]:
     return {name: value for name, value in state.items() if name not in shared}
 
 
-def _compare(expected: dict[str, torch.Size], weights: dict[str, torch.Tensor], file: Path) -> None:
+def _compare(
+    expected: dict[str, torch.Size], weights: dict[str, torch.Tensor], file: object
+) -> None:
     missing, extra = sorted(set(expected) - set(weights)), sorted(set(weights) - set(expected))
     if missing or extra:
         raise ValueError(

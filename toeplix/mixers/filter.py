@@ -9,7 +9,7 @@ With k kernels each channel reads its k - 1 lower neighbours too (channels below
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from toeplix.ops import Decoder, decoder, toeplitz_continued, toeplitz_windowed
@@ -101,6 +101,27 @@ class FilterBank:
             heads += len(state.kernel)
         past = torch.cat(histories, 2)
         self.decoder = decoder(torch.cat(kernels), past, horizon=self.horizon, kind=self.kind)
+
+    def extend(
+        self, state: "FilterState", x: Float[Tensor, "b k h c"], kernel: Float[Tensor, "h n"]
+    ) -> Float[Tensor, "b k h c"]:
+        """The next positions of the only state of this bank, opened and closed as needed."""
+        if self.decoder is None and x.shape[1] > 1:
+            return state.extend(x, kernel)
+        parts = []
+        for part in x.split(1, dim=1):
+            self.open()
+            parts.append(state.extend(part, kernel))
+            self.close()
+        return torch.cat(parts, 1)
+
+    def select(self, rows: Int[Tensor, " r"]) -> None:
+        """Go on with these rows of the batch, in this order."""
+        if self.decoder is not None:
+            self.decoder.select(rows)
+        for state in self._states:
+            if state.history is not None:
+                state.history = state.history[rows.to(state.history.device)]
 
     def close(self) -> None:
         if self.decoder is not None:

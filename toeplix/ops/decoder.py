@@ -75,11 +75,13 @@ class Decoder(ABC):
         self._advance()
         self.position += 1
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def select(self, rows: Int[Tensor, " r"]) -> None:
         """Keep these rows of the batch, in this order; a row may be kept several times (beams)."""
         if self._emitted:
             raise ValueError(f"position {self.position} is open: advance before selecting rows")
+        rows = rows.to(self.kernel.device)
         channels = torch.arange(self.channels, device=rows.device)
         self._select((rows[:, None] * self.channels + channels).flatten())
         self.batch = len(rows)
