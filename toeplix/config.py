@@ -53,8 +53,8 @@ class Model:
     gate: bool = True  # multiply the mixer's output by a gate of its input
     # hyena
     order: int = 64  # width of the network that makes the filters
-    features: int = 33  # of the position that it sees
-    frequency: float = 14.0  # of its sines
+    features: int = 9  # of the position that it sees; the paper: 3, Hyena's authors: 33
+    frequency: float = 1.0  # of its sines; the authors: 14
     # linear
     feature: str = "elu"  # map of queries and keys; "exp" is the paper's, which diverges
     # window, mamba2

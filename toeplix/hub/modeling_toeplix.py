@@ -34,8 +34,8 @@ DEFAULTS: dict[str, Any] = (
     {"arch": "toeplitz", "vocab": 8000, "context": 512, "dim": 512, "depth": 16, "heads": 0}
     | {"expansion": 4, "first": "mixer", "norm": "layer", "final_norm": True, "activation": "silu"}
     | {"tied": False, "dropout": 0.0, "init": "scaled", "kernels": 1, "sequential": 1}
-    | {"frozen": "no", "filters": "decay", "gate": True, "order": 64, "features": 33}
-    | {"frequency": 14.0, "feature": "elu", "window": 128, "state": 256}
+    | {"frozen": "no", "filters": "decay", "gate": True, "order": 64, "features": 9}
+    | {"frequency": 1.0, "feature": "elu", "window": 128, "state": 256}
 )
 PARTS: Any = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "silu": nn.SiLU, "gelu": nn.GELU}
 FEW = 16  # new positions up to which a past is read directly, not by spectra
