@@ -90,8 +90,7 @@ class Rows:
         self.real, self.counted, self.own = None, None, self.slots[None]
         if mask is not None:
             if mask.ndim != 2 or (isinstance(past, int) and mask.shape[1] < past + x.shape[1]):
-                rule = f"(b, t), t at least {past} + {x.shape[1]}: the past and what is new"
-                raise ValueError(f"attention_mask is {tuple(mask.shape)}, it must be {rule}")
+                raise ValueError(f"attention_mask {[*mask.shape]}, not (b, {past} + {x.shape[1]})")
             self.real, self.counted = mask[:, self.slots].bool(), mask.long().cumsum(1) - 1
             self.own = self.counted[:, self.slots].clamp(min=0)
         self.at = self.own if at is None else at  # the positions of biases
@@ -121,8 +120,9 @@ def filtered(x: Tensor, kernel: Tensor, rows: Rows, cache: Any, slot: int) -> Te
         return product(x, kernel)
     if x.shape[1] > FEW:
         return product(past, kernel)[:, rows.slots]
-    lag = rows.slots[:, None] - torch.arange(past.shape[1], device=x.device)
-    weight = kernel[:, lag.clamp(0, taps - 1)].masked_fill((lag < 0) | (lag >= taps), 0)
+    at = rows.slots[0] + torch.arange(1 - min(taps, past.shape[1]), x.shape[1], device=x.device)
+    lag, past = rows.slots[:, None] - at, past[:, at.clamp(min=0)]
+    weight = kernel[:, lag.clamp(0, taps - 1)].masked_fill((lag < 0) | (lag >= taps) | (at < 0), 0)
     work = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):
         return torch.einsum("hts,bshc->bthc", weight.to(work), past.to(work)).to(x.dtype)
@@ -215,7 +215,7 @@ class Masked(Mixer):
 
 
 class ImplicitFilter(nn.Module):
-    """Filters (d, n) that a network of sines makes of the position, under an exponential that falls."""
+    """Filters (d, n): a network of sines of the position, falling to 1% in 1.5 to 0.3 of the context."""
 
     def __init__(self, m: Record) -> None:
         super().__init__()
@@ -233,9 +233,7 @@ class ImplicitFilter(nn.Module):
         angle = wave[:, None] * torch.linspace(1e-4, max(bands - 1, 1e-4), bands)
         init.copy_(self.waves, torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
         init.copy_(self.time, time)
-        fall = -math.log(0.01)  # to 1 percent, within 1.5 to 0.3 of the context
-        init.copy_(self.decay, torch.linspace(fall / 1.5, fall / 0.3, m.dim))
-        init.constant_(self.network["1"]["frequency"], m.frequency)
+        init.copy_(self.decay, math.log(100) * torch.linspace(1 / 1.5, 1 / 0.3, m.dim))
         for name in ("0", "2", "4", "6"):
             self.network[name].reset_parameters()
 
@@ -260,7 +258,8 @@ class Hyena(Mixer):
         self.skip = nn.Parameter(torch.empty(m.dim))
 
     def forward(self, x: Tensor, rows: Rows, cache: Cache | None) -> Tensor:
-        wide, memory = rows.blank(self.project_in(x)), dict[int, Tensor]()
+        wide = rows.blank(self.project_in(x))
+        memory: dict[int, Tensor] = {}
         if cache is None:
             wide = self.short(F.pad(wide, (0, 0, 2, 0)).mT).mT
         else:  # the same as a filter, which remembers
@@ -348,6 +347,8 @@ class ToeplixForCausalLM(PreTrainedModel, GenerationMixin):
             module.reset(m)
         elif isinstance(module, Hyena):
             init.normal_(module.skip)
+        elif isinstance(module, nn.ParameterDict):
+            init.constant_(module["frequency"], m.frequency)
         elif isinstance(module, nn.Embedding) or (scaled and module is self.head):
             init.normal_(module.weight, std=0.02 if scaled else 1.0)
         elif isinstance(module, nn.Linear) and (scaled or m.arch == "toeplitz"):
@@ -374,22 +375,21 @@ class ToeplixForCausalLM(PreTrainedModel, GenerationMixin):
         """Logits, with `labels` the loss. The mask (b, t) marks real tokens, the past included."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give input_ids or inputs_embeds, one of them")
-        x = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
+        x: Any = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        rows, states = Rows(x, attention_mask, position_ids, past), []
+        rows, seen = Rows(x, attention_mask, position_ids, past), []
         shown = kwargs.pop("output_hidden_states", None) or self.config.output_hidden_states
         for block in self.blocks:
-            states += [x] if shown else []
+            seen += [x] if shown else []
             x = block(x, rows, past_key_values=past_key_values)
         x = self.norm(x)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits, loss = self.head(x[:, kept]), None
         if labels is not None:
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
-        hidden = (*states, x) if shown else None
-        return CausalLMOutputWithPast(loss, logits, past_key_values, hidden)
+        return CausalLMOutputWithPast(loss, logits, past_key_values, (*seen, x) if shown else None)
 
     def get_output_embeddings(self) -> Any:
         return self.head
