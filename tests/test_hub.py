@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
@@ -20,7 +21,14 @@ from toeplix import Model, build
 from toeplix.checkpoint import own
 from toeplix.config import OWN
 from toeplix.generate import generate
-from toeplix.hub import NearLinearCache, ToeplixConfig, from_core, modeling_toeplix, to_core
+from toeplix.hub import (
+    NearLinearCache,
+    ToeplixConfig,
+    ToeplixForCausalLM,
+    from_core,
+    modeling_toeplix,
+    to_core,
+)
 
 __all__ = ["one_thread", "twins"]  # fixtures
 
@@ -155,6 +163,7 @@ def test_saved_on_one_side_loaded_on_the_other(twins, tmp_path):
     model.save_pretrained(theirs)
     for folder in (ours, theirs):
         loaded = AutoModelForCausalLM.from_pretrained(folder)
+        assert type(loaded) is ToeplixForCausalLM  # not the copy beside the weights
         assert not loaded.training
         assert asdict(core.config) == loaded.config.model
         assert torch.equal(loaded(tokens).logits, model(tokens).logits)
@@ -168,6 +177,24 @@ def test_saved_on_one_side_loaded_on_the_other(twins, tmp_path):
     loaded.save_pretrained(back)
     assert (back / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
     assert (back / "modeling_toeplix.py").exists()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_checkpoint_lacks_starts_afresh(name, tmp_path):
+    """And nothing that it has is touched."""
+    _, model = pair(CASES[name], sharp=False)
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    kept = {key: value for key, value in weights.items() if "blocks.1." not in key}
+    save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
+    fresh = from_core(build(CASES[name])).state_dict()
+    for key, value in weights.items():
+        if key in kept:
+            assert torch.equal(loaded[key], value), key
+        else:
+            spread = {"rtol": 0.6, "atol": 1e-6}  # of a few random numbers
+            torch.testing.assert_close(loaded[key].norm(), fresh[key].norm(), **spread, msg=key)
 
 
 def test_what_load_refuses(tmp_path):
@@ -215,6 +242,7 @@ def test_the_configuration_speaks_both_languages(tmp_path):
     assert config.max_position_embeddings == config.model["context"] == 512
     assert Model(**config.model) == Model(dim=64, vocab=50)
     assert asdict(Model()) == modeling_toeplix.DEFAULTS
+    assert modeling_toeplix.product is toeplix.toeplitz_windowed
     config.save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).model == config.model
     for bad in ({"arch": "llama"}, {"colour": 3}):
@@ -228,7 +256,7 @@ def test_bad_inputs_are_named():
     _, model = pair(CASES["toeplitz"])
     tokens = torch.tensor([[1, 2, 3]])
     cache = model(tokens, use_cache=True).past_key_values
-    with pytest.raises(ValueError, match=r"attention_mask is \(1, 1\).*3 \+ 1"):
+    with pytest.raises(ValueError, match=r"attention_mask \[1, 1\], not \(b, 3 \+ 1\)"):
         model(tokens[:, :1], attention_mask=torch.ones(1, 1), past_key_values=cache)
     with pytest.raises(ValueError, match="input_ids or inputs_embeds"):
         model()

@@ -88,8 +88,7 @@ class Rows:
         self.real, self.counted, self.own = None, None, self.slots[None]
         if mask is not None:
             if mask.ndim != 2 or (isinstance(past, int) and mask.shape[1] < past + x.shape[1]):
-                rule = f"(b, t), t at least {past} + {x.shape[1]}: the past and what is new"
-                raise ValueError(f"attention_mask is {tuple(mask.shape)}, it must be {rule}")
+                raise ValueError(f"attention_mask {[*mask.shape]}, not (b, {past} + {x.shape[1]})")
             self.real, self.counted = mask[:, self.slots].bool(), mask.long().cumsum(1) - 1
             self.own = self.counted[:, self.slots].clamp(min=0)
         self.at = self.own if at is None else at  # the positions of biases
@@ -234,7 +233,6 @@ class ImplicitFilter(nn.Module):
         init.copy_(self.waves, torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
         init.copy_(self.time, time)
         init.copy_(self.decay, math.log(100) * torch.linspace(1 / 1.5, 1 / 0.3, m.dim))
-        init.constant_(self.network["1"]["frequency"], m.frequency)
         for name in ("0", "2", "4", "6"):
             self.network[name].reset_parameters()
 
@@ -349,6 +347,8 @@ class ToeplixForCausalLM(PreTrainedModel, GenerationMixin):
             module.reset(m)
         elif isinstance(module, Hyena):
             init.normal_(module.skip)
+        elif isinstance(module, nn.ParameterDict):
+            init.constant_(module["frequency"], m.frequency)
         elif isinstance(module, nn.Embedding) or (scaled and module is self.head):
             init.normal_(module.weight, std=0.02 if ours or module is self.head else 1.0)
         elif isinstance(module, nn.Linear) and (ours or m.arch == "toeplitz"):
