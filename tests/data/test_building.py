@@ -199,7 +199,7 @@ def test_interrupted_and_killed_with_its_processes(tmp_path):
             os.killpg(process.pid, sign)  # as a terminal does: to all of them
         else:
             process.kill()
-        told = process.communicate()[1]
+        told = process.communicate(timeout=60)[1]  # a process left behind holds the pipe
         assert process.returncode == status, told
         assert "Traceback" not in told
         if sign == signal.SIGINT:
