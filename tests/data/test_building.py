@@ -15,7 +15,7 @@ import pytest
 
 from tests.data import child
 from tests.data.conftest import make_texts, write_lines
-from toeplix.data import Recipe, Store, build, building
+from toeplix.data import Recipe, Store, build, building, resolve
 from toeplix.data.encoding import is_held_out
 
 
@@ -137,10 +137,15 @@ def test_a_full_disk_is_told_and_costs_nothing_that_was_done(recipe, store, tmp_
 
 
 COMMAND = f"""
-import sys
+import sys, time
 from toeplix import cli
 from toeplix.data import building
 building.ALONE, building.BATCH = 0, {child.SMALL}
+append = building.Growing.append
+def slowly(*arguments):
+    time.sleep(0.02)  # time to be hit
+    append(*arguments)
+building.Growing.append = slowly
 sys.argv = ["toeplix", "data", "build", *sys.argv[1:]]
 cli.main()
 """
@@ -178,7 +183,7 @@ def wait_until(condition, seconds=60):
 
 def test_interrupted_and_killed_with_its_processes(tmp_path):
     """Ctrl-C says how to go on; after a kill no process of the pool stays behind."""
-    source = write_lines(tmp_path / "texts.jsonl", make_texts(200) * 20)
+    source = write_lines(tmp_path / "texts.jsonl", make_texts(200) * 10)
     options = [source, "--vocab", "300", "--processes", "2", "--out", str(tmp_path / "out")]
     progress = tmp_path / "out" / "progress.json"
 
@@ -194,7 +199,7 @@ def test_interrupted_and_killed_with_its_processes(tmp_path):
             os.killpg(process.pid, sign)  # as a terminal does: to all of them
         else:
             process.kill()
-        told = process.communicate()[1]
+        told = process.communicate(timeout=60)[1]  # a process left behind holds the pipe
         assert process.returncode == status, told
         assert "Traceback" not in told
         if sign == signal.SIGINT:
@@ -268,6 +273,18 @@ def test_the_held_out_share_is_what_was_asked_for():
     held = sum(is_held_out(b"%d" % number, 0.01) for number in range(20000))
     assert 140 < held < 260, "four standard deviations around 200"
     assert not is_held_out(b"x", 0.0)
+
+
+def test_the_tokenizer_learns_from_a_bounded_sample_of_all_parts(tmp_path, texts, monkeypatch):
+    monkeypatch.setattr(building, "SAMPLE", 20_000)
+    names = [write_lines(tmp_path / f"{n}.jsonl", texts[100 * n : 100 * n + 100]) for n in range(4)]
+    recipe = Recipe(sources=tuple(names), held_out=0.5)
+    sample = list(building._sample(recipe, resolve(names)))
+    assert not any(is_held_out(text.encode(), 0.5) for text in sample)
+    assert {texts.index(text) // 100 for text in sample} == {0, 1, 2, 3}
+    assert 5_000 < sum(len(text.encode()) for text in sample) < 25_000
+    limited = list(building._sample(replace(recipe, limit=10), resolve(names)))
+    assert set(limited) <= set(texts[:10])
 
 
 def test_empty_documents_are_counted_and_left_out(tmp_path):

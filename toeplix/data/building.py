@@ -12,8 +12,11 @@ import dataclasses
 import itertools
 import json
 import multiprocessing
+import multiprocessing.context
 import os
 import shutil
+import signal
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -262,6 +265,24 @@ def _fill(
                 last = time.monotonic()
 
 
+def _context() -> multiprocessing.context.BaseContext:
+    """Processes that inherit no threads, and are deaf to Ctrl-C from birth."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([start_worker.__module__])
+    if threading.current_thread() is not threading.main_thread():
+        return context  # signals are the main thread's
+    listening = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()  # what is ignored here stays so in it and its children
+    finally:
+        signal.signal(signal.SIGINT, listening)
+    return context
+
+
 def _encoded(
     batches: Iterator[_Batch], tokenizer: Path, held_out: float, processes: int
 ) -> Generator[tuple[_Batch, dict[str, Encoded]], None, None]:
@@ -276,10 +297,7 @@ def _encoded(
     else:
         return
     del encode
-    methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-    if "forkserver" in methods:
-        context.set_forkserver_preload([start_worker.__module__])
+    context = _context()
     pool = ProcessPoolExecutor(processes, context, start_worker, (tokenizer, held_out))
     waiting: collections.deque[tuple[_Batch, Future[dict[str, Encoded]]]] = collections.deque()
     try:

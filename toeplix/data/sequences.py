@@ -70,10 +70,9 @@ class Sequences(Dataset[Batch], ABC):
         vars(self).update(state)
         self.set_epoch(self.epoch)  # computed again, not sent
 
-    def _order(self, count: int, epoch: int, salt: int) -> NDArray[np.int64]:
-        if not self.shuffle:
-            return np.arange(count, dtype=np.int64)
-        return shuffled(count, self.seed, epoch, salt)
+    def _order(self, count: int, epoch: int, salt: int) -> NDArray[Any]:
+        order = shuffled(count, self.seed, epoch, salt) if self.shuffle else np.arange(count)
+        return order.astype(np.uint32 if count <= 2**32 else np.int64)  # half the memory
 
     def _checked(self, index: int) -> int:
         if not -len(self) <= index < len(self):
