@@ -66,9 +66,9 @@ def main() -> None:
     """Run a command; errors in what the user gave become one line and exit status 2."""
     arguments = sys.argv[1:] or ["--help"]
     try:
-        app(arguments, standalone_mode=False)
-    except typer.Exit as leaving:
-        sys.exit(leaving.exit_code)
+        status = app(arguments, standalone_mode=False)
+        if isinstance(status, int):  # of typer.Exit, which the application turns into a result
+            sys.exit(status)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except (Complaint, ValueError, OSError) as problem:

@@ -1,0 +1,55 @@
+"""Benchmarks of whole models: every contender computes the same, tables hold what was measured."""
+
+import pytest
+import torch
+from rich.console import Console
+
+from toeplix import Model, build
+from toeplix.bench import inference, training
+from toeplix.counting import forward_flops
+from toeplix.mixers.filter import Filter
+
+
+@pytest.mark.parametrize("way", ["history", "concatenate"])
+def test_the_ways_to_decode_agree(way):
+    """The same weights and past: the same logits as near-linear decoding."""
+    steps = {name: inference.stepper(name, 64, 16, 2) for name in ("near-linear", way)}
+    for _ in range(5):
+        (ours, _), (theirs, _) = (step() for step in steps.values())
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_plain_filter_is_the_filter():
+    layer = Filter(2, 16)
+    layer.reset("kaiming")
+    layer.bias.data.normal_()
+    x = torch.randn(3, 10, 2, 4)
+    torch.testing.assert_close(training.gathered(layer, x), layer(x))
+
+
+def test_both_losses_are_the_loss():
+    model = build(Model(vocab=37, context=16, dim=16, depth=1))
+    tokens = torch.randint(37, (2, 17))
+    given = (model, tokens[:, :-1], tokens[:, 1:])
+    torch.testing.assert_close(training.chunked_loss(*given), training.full_loss(*given))
+
+
+def test_model_flops_count_the_triangle():
+    config = Model.paper(heads=0, dim=32, depth=3, context=64, vocab=50)
+    whole = 3 * 32 * 2 * 64 * 64  # of one tile: all of it is computed, half of it counts
+    triangle = 3 * 32 * 64 * 65
+    assert training.model_flops(config, 64) == forward_flops(config, 64) - whole + triangle
+
+
+def test_tables_of_small_models(capsys):
+    console = Console(width=140)
+    found = inference.prefill_rows(console, times=[32], dim=16, depth=1)
+    assert found["rows"][0]["ratio"] > 0
+    found = inference.decoding_rows(console, contexts=[64], dim=16, depth=1)
+    assert {row["way"] for row in found["rows"]} == set(inference.WAYS)
+    found = training.run(console, dim=16, depth=1, batch=2, context=16, seconds=0.0)
+    assert {row["case"] for row in found["rows"]} == {*training.CASES, training.PLAIN}
+    assert all(row["milliseconds"] > 0 for row in found["rows"])
+    shown = capsys.readouterr().out
+    assert "worst over median" in shown
+    assert "over toeplitz" in shown
