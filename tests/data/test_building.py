@@ -374,7 +374,7 @@ def test_a_source_that_changed_under_a_build_is_refused(tmp_path, texts):
 
 def test_one_build_at_a_time(recipe, tmp_path):
     def build_again(progress):
-        with pytest.raises(OSError, match="is being built by another process"):
+        with pytest.raises(OSError, match="is being written by another process"):
             build(recipe, tmp_path)
 
     build(recipe, tmp_path, report=build_again)

@@ -108,7 +108,7 @@ def explained(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Two builds must not write into one directory. The lock ends with the process."""
+    """Two processes must not write into one directory. The lock ends with the process."""
     try:
         import fcntl
     except ImportError:  # not on this system
@@ -118,7 +118,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
-            raise OSError(f"{folder} is being built by another process") from problem
+            raise OSError(f"{folder} is being written by another process") from problem
         for aside in folder.glob(".*.json.*"):  # left by a process that was killed
             aside.unlink()
         yield

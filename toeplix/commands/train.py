@@ -1,0 +1,219 @@
+"""`toeplix train`: options are the fields of `Run` and `Model`, so there is one list of them."""
+
+import dataclasses
+import inspect
+import json
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from toeplix.config import CHOICES as MODEL_CHOICES
+from toeplix.config import Model
+from toeplix.presets import PRESETS, changed, preset
+from toeplix.run import Run
+
+HELD_OUT = 0.05  # of a store that is made here
+
+# What a field of Model means, in short; `Run` has it beside its fields.
+MODEL_HELP = {
+    "arch": "Architecture.",
+    "vocab": "Tokens that it knows; default: those of the data.",
+    "context": "Tokens of a row, and taps of a filter.",
+    "dim": "Width.",
+    "depth": "Blocks.",
+    "heads": "Filters or attention heads side by side; 0: one filter for all channels.",
+    "expansion": "Width of the channel layer, times dim.",
+    "first": "What comes first in a block.",
+    "norm": "Kind of norm.",
+    "final_norm": "A norm after the last block.",
+    "activation": "Of the channel layer.",
+    "tied": "One matrix for embedding and output.",
+    "dropout": "Share of activations that training drops.",
+    "init": "How weights start.",
+    "kernels": "toeplitz: filters reading as many neighbouring channels.",
+    "sequential": "toeplitz: layers in one mixer.",
+    "frozen": "toeplitz: filters that are not trained.",
+    "filters": "toeplitz: how filters start.",
+    "gate": "toeplitz: multiply the mixer's output by a gate.",
+    "order": "hyena: width of the network that makes the filters.",
+    "features": "hyena: what it sees of a position.",
+    "frequency": "hyena: of its sines.",
+    "feature": "linear: map of queries and keys.",
+    "window": "window: positions that attention sees.",
+    "state": "mamba2: numbers per channel that the state keeps.",
+}
+
+
+def _train(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[PRESET]", help=f"Where to start from: {', '.join(PRESETS)}."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A token store, or text as `toeplix data build` takes it ('python', files, hf:NAME), "
+            "of which one is made in the run's directory."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the run.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settings from a file: .json as run.json, or .py with a Run or dict named `run`."
+        ),
+    ] = None,
+    **settings: Any,
+) -> None:
+    """Train a language model.
+
+    Stop it whenever you like, even by force: the same command goes on where it was, and the result is
+    the same to the last bit. The command line goes before --config, that before the preset.
+
+    Several processes: torchrun --nproc-per-node 2 -m toeplix train ...
+    """
+    from toeplix.allocator import keep_freed_memory
+    from toeplix.data import Store
+    from toeplix.processes import joined
+    from toeplix.stopping import Stopped
+    from toeplix.train import fit
+
+    if out is None:
+        raise typer.BadParameter("--out DIR is needed: where the run is written")
+    given = {key: value for key, value in settings.items() if value is not None}
+    before = _from_file(config) if config else {}
+    source = data or before.get("data")
+    if source is None:
+        raise typer.BadParameter("--data is needed: a token store, or text such as 'python'")
+    run = Run(data=source) if name is None else preset(name, source)
+    run = changed(run, before | given | {"data": source})
+    keep_freed_memory()
+    with joined() as processes:
+        run = changed(run, {"data": _store(run, out, processes.first)})
+        processes.wait()
+        if "vocab" not in before | given:
+            run = changed(run, {"vocab": Store.open(run.data).vocab})
+        say: Callable[[str], None] = _say if processes.first else lambda line: None
+        with _bar(run, processes.first) as report:
+            try:
+                model = fit(run, out, say=say, report=report)
+            except Stopped as stopped:
+                say(str(stopped))
+                raise typer.Exit(130) from None
+    if processes.first:
+        print(f"{model}: trained, see {out / 'report.md'}")
+
+
+def _store(run: Run, out: Path, first: bool) -> str:
+    """The store that `data` is, or where one is made of the text it names."""
+    from toeplix.data import Recipe, build
+    from toeplix.data.store import MANIFEST, PROGRESS
+
+    if any((Path(run.data) / name).exists() for name in (MANIFEST, PROGRESS)):
+        return run.data
+    made = out / "data"
+    if first:
+        if not (made / MANIFEST).exists():
+            _say(f"building a token store of {run.data} in {made}")
+        build(Recipe(sources=(run.data,), vocab=run.model.vocab, held_out=HELD_OUT), made)
+    return str(made)
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    """Settings of Run and Model side by side."""
+    if not file.exists():
+        raise FileNotFoundError(f"--config {file}: there is no such file")
+    if file.suffix == ".py":
+        found = runpy.run_path(str(file)).get("run")
+        if found is None:
+            raise ValueError(f"--config {file}: it does not define `run`")
+    else:
+        try:
+            found = json.loads(file.read_text())
+        except ValueError as problem:
+            raise ValueError(f"--config {file}: not JSON ({problem})") from problem
+    record = found.to_dict() if isinstance(found, Run) else found
+    if not isinstance(record, dict):
+        raise ValueError(f"--config {file}: settings are a record, not {record!r}")
+    inside = record.get("model", {})
+    return {key: value for key, value in record.items() if key != "model"} | inside
+
+
+def _say(line: str) -> None:
+    print(f"toeplix: {line}", file=sys.stderr)
+
+
+@contextmanager
+def _bar(run: Run, first: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar on a terminal, lines elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    console = Console(stderr=True)
+    if not first:
+        yield lambda row: None
+    elif not console.is_terminal:
+
+        def line(row: dict[str, Any]) -> None:
+            if row["step"] % run.log_every == 0 or row["step"] == run.steps:
+                print(_words(row), file=sys.stderr, flush=True)
+
+        yield line
+    else:
+        words = TextColumn("{task.description}")
+        with Progress(MofNCompleteColumn(), BarColumn(), words, Left(), console=console) as bar:
+            task = bar.add_task("", total=run.steps)
+            yield lambda row: bar.update(task, completed=row["step"], description=_words(row))
+
+
+def _words(row: dict[str, Any]) -> str:
+    speed = f"{row['tokens_per_second']:,.0f} tokens/s"
+    return f"step {row['step']} of {row['steps']}, loss {row['loss']:.4f}, {speed}"
+
+
+def _options() -> list[inspect.Parameter]:
+    """A parameter for every setting; left out means: as in the file, the preset, or by default."""
+    described = [
+        (field, text, panel)
+        for kind, texts, panel in (
+            (Run, {}, "Training"),
+            (Model, MODEL_HELP, "Model"),
+        )
+        for field in dataclasses.fields(kind)
+        if field.name not in ("model", "data")
+        for text in [field.metadata.get("help") or texts[field.name]]
+    ]
+    found = []
+    for field, text, panel in described:
+        if panel == "Model" and field.name in MODEL_CHOICES:
+            text = f"{text} One of {', '.join(MODEL_CHOICES[field.name])}."
+        if field.name != "vocab":
+            text = f"{text} [dim]\\[default: {field.default}][/dim]"
+        option = typer.Option(help=text, rich_help_panel=panel, show_default=False)
+        kind: Any = Optional[field.type]  # noqa: UP045 - of a value, not of a type
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        annotation = Annotated[kind, option]
+        found.append(inspect.Parameter(field.name, keyword, default=None, annotation=annotation))
+    return found
+
+
+def command() -> Callable[..., None]:
+    """The function as typer reads it: `settings` spelled out."""
+    signature = inspect.signature(_train)
+    fixed = [each for each in signature.parameters.values() if each.name != "settings"]
+    options = _options()
+
+    def train(**arguments: Any) -> None:
+        _train(**arguments)
+
+    train.__doc__ = _train.__doc__
+    ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in fixed] + options
+    train.__signature__ = signature.replace(parameters=ordered)  # type: ignore[attr-defined]
+    train.__annotations__ = {each.name: each.annotation for each in ordered}
+    return train

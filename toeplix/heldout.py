@@ -1,0 +1,58 @@
+"""The loss on text that was kept from training, in nats per token and bits per byte."""
+
+import math
+
+import torch
+
+from toeplix.batches import Batch, moved
+from toeplix.data import Packed, Rows, Sequences, Store
+from toeplix.loss import IGNORED
+from toeplix.objective import Objective
+from toeplix.processes import Processes
+from toeplix.run import Run
+
+
+class HeldOut:
+    """`eval_rows` rows, drawn once, each process its share of them."""
+
+    def __init__(self, run: Run, store: Store, processes: Processes) -> None:
+        rows: Sequences
+        if run.protocol == "packed":
+            rows = Packed(store.held, context=run.model.context, remainder=True)
+        else:
+            rows = Rows(store.held, context=run.model.context)
+        self.rows, self.size, self.processes = rows, run.batch, processes
+        self.count = min(run.eval_rows, len(rows))
+        self.bytes = _label_bytes(store)
+
+    @torch.no_grad()
+    def evaluate(self, objective: Objective) -> dict[str, float]:
+        """Means over all labels of all rows."""
+        nats, labels, size = 0.0, 0, 0.0
+        objective.eval()
+        for first in range(
+            self.processes.rank * self.size, self.count, self.processes.count * self.size
+        ):
+            batch = self._batch(first)
+            nats += float(objective(**moved(batch, self.processes.device)))
+            real = batch["labels"][batch["labels"] != IGNORED]
+            labels, size = labels + len(real), size + float(self.bytes[real].sum())
+        objective.train()
+        nats, count, size = self.processes.total(nats, labels, size)
+        return {
+            "held_loss": nats / count,
+            "held_bits_per_byte": nats / math.log(2) / max(size, 1.0),
+        }
+
+    def _batch(self, first: int) -> Batch:
+        chosen = range(first, min(first + self.size, self.count))
+        return type(self.rows).collate([self.rows[index] for index in chosen])
+
+
+def _label_bytes(store: Store) -> torch.Tensor:
+    """Bytes of text in each token; where tokens have none of their own, those of the mean token."""
+    if store.tokenizer.byte_level:
+        return torch.from_numpy(store.tokenizer.token_bytes()).double()
+    split = store.held
+    share = split.bytes_of() / max(1, len(split.tokens) - len(split))
+    return torch.full((store.vocab,), share, dtype=torch.float64)

@@ -1,0 +1,100 @@
+"""What a run leaves to read while it goes: metrics.jsonl, samples.txt, and trackers such as tensorboard.
+
+A checkpoint remembers how long the files were. A run that goes on from it cuts them there, so every
+row is there once, whatever happened in between.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from toeplix.run import Run
+
+METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
+
+
+class Tracker(Protocol):
+    """Of accelerate, or of the same form."""
+
+    def log(self, values: dict[str, Any], step: int | None) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Logs:
+    """The files, opened where a checkpoint left them."""
+
+    def __init__(self, folder: Path, run: Run, step: int, lengths: dict[str, int]) -> None:
+        self._files = {}
+        for name in (METRICS, SAMPLES):
+            file = self._files[name] = open(folder / name, "ab")  # noqa: SIM115 - closed below
+            file.truncate(min(lengths.get(name, 0), file.tell()))
+        self._trackers = [
+            _tracker(name, folder, run, step) for name in filter(None, run.trackers.split(","))
+        ]
+
+    def row(self, values: dict[str, Any]) -> None:
+        self._write(METRICS, json.dumps(values) + "\n")
+        numbers = {name: value for name, value in values.items() if name != "step"}
+        for tracker in self._trackers:
+            tracker.log(numbers, values["step"])
+
+    def samples(self, step: int, texts: list[str]) -> None:
+        parts = [f"--- step {step}, sample {number}\n{text}\n" for number, text in enumerate(texts)]
+        self._write(SAMPLES, "".join(parts))
+
+    def lengths(self) -> dict[str, int]:
+        """How long the files are, now that all of it is on disk."""
+        for file in self._files.values():
+            os.fsync(file.fileno())
+        return {name: file.tell() for name, file in self._files.items()}
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        for tracker in self._trackers:
+            tracker.finish()
+
+    def _write(self, name: str, text: str) -> None:
+        self._files[name].write(text.encode())
+        self._files[name].flush()
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl."""
+    return [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
+
+
+class _Tensorboard:
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # what an interrupted run wrote after its checkpoint is not shown
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+    def log(self, values: dict[str, Any], step: int | None) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _tracker(name: str, folder: Path, run: Run, step: int) -> Tracker:
+    if name == "tensorboard":
+        return _Tensorboard(folder, step)
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    if name not in LOGGER_TYPE_TO_CLASS:
+        known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
+        raise ValueError(f"trackers: {name!r} must be one of {known}, or leave all out: ''")
+    kind = LOGGER_TYPE_TO_CLASS[name]
+    place = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
+    try:
+        tracker = kind(folder.name or "toeplix", **place)
+        tracker.start()
+        tracker.store_init_configuration(run.to_dict())
+    except ImportError as problem:
+        raise ValueError(f"tracker {name} is not installed ({problem})") from problem
+    return tracker

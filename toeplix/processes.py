@@ -1,0 +1,66 @@
+"""Several processes that train one model, as `torchrun` starts them; or just this one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """Which of how many this one is, and where it computes."""
+
+    rank: int = 0
+    count: int = 1
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """The one that writes and speaks."""
+        return self.rank == 0
+
+    def total(self, *values: float) -> list[float]:
+        """The sum of each over all processes."""
+        if self.count == 1:
+            return list(values)
+        kind = torch.float32 if self.device.type == "mps" else torch.float64
+        sums = torch.tensor(values, dtype=kind, device=self.device)
+        dist.all_reduce(sums)
+        return sums.tolist()
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.count > 1:
+            self.total(0.0)
+
+    def share(self, module: nn.Module) -> nn.Module:
+        """The module with its gradients averaged over processes."""
+        if self.count == 1:
+            return module
+        here = [self.device.index or 0] if self.device.type == "cuda" else None
+        return DistributedDataParallel(module, device_ids=here)
+
+
+@contextmanager
+def joined() -> Iterator[Processes]:
+    """Meet the other processes, and part from them in the end."""
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        yield Processes(device=device)
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    begun = not dist.is_initialized()
+    if begun:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Processes(rank=dist.get_rank(), count=dist.get_world_size(), device=device)
+    finally:
+        if begun:
+            dist.destroy_process_group()

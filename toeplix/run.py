@@ -1,0 +1,127 @@
+"""How a model is trained: the record `Run`, frozen, varied only by `replace`.
+
+    run = Run(model=Model(dim=256, depth=4), data="runs/python/store", steps=1000)
+    longer = replace(run, steps=2000)
+
+What a field means stands beside it, in words that `toeplix train --help` shows too.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toeplix.config import Model
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "protocol": ("packed", "rows"),
+    "schedule": ("linear", "cosine", "constant"),
+    "precision": ("float32", "bfloat16", "float16"),
+}
+LEAST = {"warmup": 0, "seed": 0, "eval_every": 0, "sample_every": 0}  # other integers: 1
+# leave the weights alone; that the data are the same ones is checked by their sha256
+WATCHING = ("data", "save_every", "keep", "log_every", "sample_every", "trackers")
+
+
+def _means(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A training run: its result is a function of this record and of the number of processes."""
+
+    model: Model = field(default_factory=Model)
+    data: str = field(metadata={"help": "A token store, as `toeplix data build` makes it."})
+    protocol: str = _means("packed", "Documents end to end, or a document a row, padded: rows.")
+    steps: int = _means(1000, "Updates of the weights.")
+    batch: int = _means(16, "Rows of `context` tokens that a process takes at once.")
+    accumulate: int = _means(1, "Such batches in one update.")
+    lr: float = _means(5e-4, "Learning rate at its highest.")
+    warmup: int = _means(100, "Steps in which the learning rate rises from 0.")
+    schedule: str = _means("linear", "How it falls after that: linear, cosine or constant.")
+    weight_decay: float = _means(0.0, "Of AdamW, on all weights.")
+    beta1: float = _means(0.9, "Of AdamW: memory of the gradient.")
+    beta2: float = _means(0.999, "Of AdamW: memory of its square.")
+    clip: float = _means(1.0, "Longer gradients are shortened to this norm; 0: never.")
+    precision: str = _means(
+        "float32", "Of products: float32, bfloat16 or float16 (autocast; weights stay float32)."
+    )
+    compile: bool = _means(False, "Compile blocks with torch.compile.")
+    checkpointing: bool = _means(False, "Compute blocks twice instead of keeping their insides.")
+    seed: int = _means(0, "Of the first weights, the order of the data, and dropout.")
+    eval_every: int = _means(500, "Steps between held-out evaluations; 0: never.")
+    eval_rows: int = _means(256, "Held-out rows in each.")
+    save_every: int = _means(500, "Steps between checkpoints.")
+    keep: int = _means(2, "Checkpoints that are kept.")
+    log_every: int = _means(10, "Steps between rows of metrics.jsonl.")
+    sample_every: int = _means(500, "Steps between samples of text; 0: never.")
+    trackers: str = _means(
+        "tensorboard", "Where else metrics go: tensorboard,wandb,... (as accelerate knows them)."
+    )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Model):
+            raise TypeError(f"model={self.model!r} must be a Model")
+        if not isinstance(self.data, str) or not self.data:
+            raise ValueError(f"data={self.data!r} must name a token store")
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} must be one of {', '.join(allowed)}"
+                )
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if each.type is bool and not isinstance(value, bool):
+                raise TypeError(f"{each.name}={value!r} must be True or False")
+            if each.type is int and (not isinstance(value, int) or isinstance(value, bool)):
+                raise TypeError(f"{each.name}={value!r} must be an integer")
+            if each.type is int and value < LEAST.get(each.name, 1):
+                raise ValueError(f"{each.name}={value} must be at least {LEAST.get(each.name, 1)}")
+            if each.type is float:
+                if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+                    raise ValueError(f"{each.name}={value!r} must be a number of at least 0")
+                object.__setattr__(self, each.name, float(value))  # 0 and 0.0 are one record
+        if self.lr == 0:
+            raise ValueError("lr=0.0 must be above 0")
+        for name in ("beta1", "beta2"):
+            if getattr(self, name) >= 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be below 1")
+        if self.warmup > self.steps:
+            raise ValueError(f"warmup={self.warmup} must be at most steps={self.steps}")
+        if not isinstance(self.trackers, str):
+            raise TypeError(
+                f"trackers={self.trackers!r} must be names with commas between, or none"
+            )
+
+    @property
+    def digest(self) -> str:
+        """Sixteen letters that name this record."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> "Run":
+        """Fields that are not known are named; those that are left out take their defaults."""
+        model = record.get("model", {})
+        for kind, given in ((cls, record), (Model, model)):
+            known = {each.name for each in dataclasses.fields(kind)}
+            if unknown := sorted(set(given) - known):
+                raise ValueError(f"{kind.__name__} has no setting {', '.join(unknown)}")
+        return cls(**{**record, "model": Model(**model)})
+
+    def differences(self, other: "Run") -> list[str]:
+        """Settings that lead to other weights, as they are here and there."""
+        here, there = self.to_dict(), other.to_dict()
+        here, there = here | here.pop("model"), there | there.pop("model")
+        return [
+            f"{name}={value!r} instead of {there[name]!r}"
+            for name, value in here.items()
+            if value != there[name] and name not in WATCHING
+        ]

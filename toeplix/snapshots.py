@@ -1,0 +1,140 @@
+"""Checkpoints of a training run: complete or absent, and checked before they are used.
+
+    step-400/model.safetensors, config.json   as `toeplix.save` writes them: `toeplix.load` reads them
+    step-400/optimizer.safetensors            the moments of AdamW, under the names of the weights
+    step-400/state.json                       step, tokens, seconds, lengths of the logs
+    step-400/manifest.json                    bytes and sha256 of the others
+
+Everything is written aside and brought to disk, then the directory is renamed. Nothing is unpickled.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from toeplix.checkpoint import save
+from toeplix.files import sha256
+from toeplix.model import LanguageModel
+
+OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
+
+
+class Snapshot(NamedTuple):
+    """A checkpoint that was found to be whole."""
+
+    directory: Path
+    state: dict[str, Any]
+
+
+def write(
+    folder: Path,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, Any],
+    keep: int,
+) -> Path:
+    """Make `folder/step-N`, and delete all but the last `keep`."""
+    target = folder / f"step-{state['step']}"
+    aside = folder / f".{target.name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)  # left by a process that was killed
+    try:
+        save(model, aside)
+        save_file(moments(model, optimizer), aside / OPTIMIZER)
+        (aside / STATE).write_text(json.dumps(state) + "\n")
+        files = {
+            file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
+            for file in sorted(aside.iterdir())
+        }
+        (aside / MANIFEST).write_text(json.dumps(files, indent=1) + "\n")
+        for file in [*aside.iterdir(), aside]:
+            _to_disk(file)
+        if target.exists():
+            shutil.rmtree(target)
+        aside.rename(target)
+        _to_disk(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    for old in _steps(folder)[:-keep]:
+        shutil.rmtree(old)
+    return target
+
+
+def newest(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
+    """The last checkpoint that is whole. Damaged ones are named, and put out of the way."""
+    for directory in reversed(_steps(folder)):
+        trouble = _trouble(directory)
+        if trouble is None:
+            return Snapshot(directory, json.loads((directory / STATE).read_text()))
+        away = directory.with_name(f"damaged-{directory.name}")
+        shutil.rmtree(away, ignore_errors=True)
+        directory.rename(away)
+        say(f"{directory} is damaged ({trouble}): kept as {away.name}, using the one before it")
+    return None
+
+
+def last(folder: Path) -> str:
+    """The newest checkpoint in words, for messages."""
+    found = _steps(folder)
+    return f"the last good checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
+
+
+def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """What the optimizer remembers, `NAME:WHAT` for every weight."""
+    return {
+        f"{name}:{what}": value.contiguous()
+        for name, weight in model.named_parameters()
+        for what, value in optimizer.state.get(weight, {}).items()
+    }
+
+
+def restore(snapshot: Snapshot, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Put weights and moments back where they were."""
+    from toeplix.checkpoint import WEIGHTS, fill
+
+    fill(model, load_file(snapshot.directory / WEIGHTS), snapshot.directory)
+    weights = dict(model.named_parameters())
+    for key, value in load_file(snapshot.directory / OPTIMIZER).items():
+        name, _, what = key.rpartition(":")
+        if name not in weights:
+            raise ValueError(f"{snapshot.directory}: there is no weight {name}")
+        # AdamW counts its steps on the device only if it is fused there
+        place = weights[name].device if value.ndim or weights[name].is_cuda else "cpu"
+        optimizer.state[weights[name]][what] = value.to(place)
+
+
+def _steps(folder: Path) -> list[Path]:
+    found = folder.iterdir() if folder.is_dir() else []
+    named = [each for each in found if re.fullmatch(r"step-\d+", each.name)]
+    return sorted(named, key=lambda each: int(each.name.removeprefix("step-")))
+
+
+def _trouble(directory: Path) -> str | None:
+    try:
+        files = json.loads((directory / MANIFEST).read_text())
+        for name, known in files.items():
+            if (directory / name).stat().st_size != known["bytes"]:
+                return f"{name} is not {known['bytes']} bytes long"
+            if sha256(directory / name) != known["sha256"]:
+                return f"the sha256 of {name} disagrees"
+    except FileNotFoundError as problem:
+        return f"{Path(problem.filename).name} is missing"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} cannot be read"
+    return None
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,74 @@
+"""The report of a finished run, for people: report.md."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toeplix import counting
+from toeplix.files import replace_file
+from toeplix.logs import SAMPLES, read
+from toeplix.run import Run
+
+REPORT = "report.md"
+SHOWN = 12  # rows of a table
+
+
+def summarise(run: Run, folder: Path, processes: int) -> Path:
+    """Write report.md from what lies in the directory of a run."""
+    from toeplix import __version__
+
+    model, rows = run.model, read(folder)
+    trained = [row for row in rows if "loss" in row]
+    held = [row for row in rows if "held_loss" in row]
+    seconds, tokens = rows[-1]["seconds"], rows[-1]["tokens"]
+    facts = {
+        "model": f"{model.arch}, dim {model.dim}, depth {model.depth}, heads {model.heads}, "
+        f"context {model.context}, vocabulary {model.vocab}",
+        "parameters": f"{counting.parameters(model):,}",
+        "data": f"{run.data}, {run.protocol}",
+        "steps": f"{run.steps:,} of {run.batch} x {run.accumulate} x {processes} rows "
+        "(batch, accumulated, processes)",
+        "tokens": f"{tokens:,}",
+        "time": f"{seconds:,.0f} s, {tokens / max(seconds, 1e-9):,.0f} tokens/s "
+        "with evaluations and checkpoints",
+        "final training loss": f"{trained[-1]['loss']:.4f} nats per token",
+    }
+    if held:
+        best = min(held, key=lambda row: row["held_loss"])
+        facts["held-out"] = (
+            f"{held[-1]['held_loss']:.4f} nats per token, "
+            f"{held[-1]['held_bits_per_byte']:.4f} bits per byte; "
+            f"best {best['held_loss']:.4f} at step {best['step']}"
+        )
+    facts["run"] = f"{run.digest}, toeplix {__version__}, PyTorch {torch.__version__}, " + (
+        f"Python {sys.version.split()[0]}"
+    )
+    lines = ["# Training report", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in facts.items()]
+    lines += _table("Training", trained, ("step", "tokens", "loss", "lr", "grad_norm"))
+    lines += _table("Held out", held, ("step", "tokens", "held_loss", "held_bits_per_byte"))
+    samples = (folder / SAMPLES).read_text()
+    if samples:
+        latest = samples[samples.rindex("--- step") :].partition("\n")[2]
+        indented = "\n".join(f"    {line}" for line in latest.splitlines())
+        lines += ["", "## A sample", "", indented]
+    text = "\n".join(lines) + "\n"
+    replace_file(folder / REPORT, lambda aside: aside.write_text(text, encoding="utf-8"))
+    return folder / REPORT
+
+
+def _table(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
+    if not rows:
+        return []
+    chosen = sorted({round(i * (len(rows) - 1) / (SHOWN - 1)) for i in range(SHOWN)})
+    head = f"| {' | '.join(name.replace('_', ' ') for name in columns)} |"
+    lines = ["", f"## {title}", "", head, "|" + "---|" * len(columns)]
+    for index in chosen:
+        cells = (
+            f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+            for value in (rows[index][name] for name in columns)
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

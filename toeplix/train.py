@@ -1,0 +1,349 @@
+"""Training: `fit(run, directory)` makes a model, and goes on exactly where it was interrupted.
+
+    run.json          the record: the directory belongs to this run
+    metrics.jsonl     a row a line (logs.py), samples.txt, tensorboard/
+    checkpoints/      step-N: complete or absent (snapshots.py)
+    model/            the result, for toeplix.load, with its tokenizer
+    report.md         the end of the run in words (summary.py)
+
+Everything that a step does is a function of (run, step): rows (batches.py), random numbers, learning
+rate. So weights, moments and a step number are all that a checkpoint needs, and a run that was killed
+ends with the same bits as one that was not. The loop is written out for this: Hugging Face's Trainer,
+which trains `toeplix.hub` models, pickles its checkpoints, writes them in place, takes the first axis
+of a batch for rows (packed batches have one), and reads its way to the step it goes on from.
+
+The loss is the mean over all labels of a step, over all its parts and processes.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from toeplix import batches, snapshots
+from toeplix.architectures import build
+from toeplix.checkpoint import save
+from toeplix.data import Store
+from toeplix.data.growing import locked
+from toeplix.data.store import TOKENIZER
+from toeplix.files import replace_file
+from toeplix.generate import Sampling, generate
+from toeplix.heldout import HeldOut
+from toeplix.logs import Logs
+from toeplix.loss import IGNORED
+from toeplix.objective import Objective, prepare
+from toeplix.processes import Processes, joined
+from toeplix.run import Run
+from toeplix.schedule import rate
+from toeplix.stopping import Stopped, requests
+from toeplix.summary import summarise
+
+RECORD, CHECKPOINTS, MODEL = "run.json", "checkpoints", "model"
+EXPLODED = 10  # times the loss of the first step
+SAMPLES, SAMPLE_TOKENS = 2, 100
+
+Say = Callable[[str], None]
+Report = Callable[[dict[str, Any]], None]
+
+
+class Diverged(ValueError):
+    """The loss is not a number any more, or far above where it began."""
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What a checkpoint remembers beside weights and moments."""
+
+    step: int = 0  # done
+    tokens: int = 0  # labels learned from
+    seconds: float = 0.0
+    nats: float = 0.0  # since the last row of metrics.jsonl, as are these two
+    labels: int = 0
+    busy: float = 0.0
+    first_loss: float | None = None
+    lengths: dict[str, int] = field(default_factory=dict)  # of the logs
+    scaler: dict[str, Any] = field(default_factory=dict)  # float16 only
+    data: str = ""  # digest of the store
+    processes: int = 1
+
+
+def fit(
+    run: Run,
+    directory: str | Path,
+    *,
+    say: Say = lambda line: None,
+    report: Report = lambda row: None,
+) -> Path:
+    """Train, or go on with it. The result is the directory of the model, for `toeplix.load`.
+
+    Args:
+        run: what to do.
+        directory: where everything is written; it belongs to this run alone.
+        say: gets lines for the user: where a run goes on, a damaged checkpoint.
+        report: gets step, steps, loss and tokens_per_second after every step.
+    """
+    folder = Path(directory)
+    with joined() as processes:
+        store = Store.open(run.data)
+        _check(run, store)
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder) if processes.first else contextlib.nullcontext():
+            _claim(run, folder, processes)
+            training = Training(run, folder, store, processes, say, report)
+            try:
+                training.go()
+            except (OSError, SafetensorError) as problem:
+                raise OSError(
+                    f"{folder} cannot be written ({problem}): "
+                    f"{snapshots.last(folder / CHECKPOINTS)}; make room and run the same again"
+                ) from problem
+            processes.wait()
+    return folder / MODEL
+
+
+class Training:
+    """A run under way."""
+
+    def __init__(
+        self, run: Run, folder: Path, store: Store, processes: Processes, say: Say, report: Report
+    ) -> None:
+        self.run, self.folder, self.store, self.processes = run, folder, store, processes
+        self.say, self.report = say, report
+        self.checkpoints = folder / CHECKPOINTS
+        torch.manual_seed(run.seed)
+        self.model = build(run.model).to(processes.device).train()
+        prepare(self.model, run)
+        self.weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.weights,
+            lr=run.lr,
+            betas=(run.beta1, run.beta2),
+            eps=1e-8,
+            weight_decay=run.weight_decay,
+            fused=True,
+        )
+        self.scaler = torch.amp.GradScaler(
+            processes.device.type, enabled=run.precision == "float16"
+        )
+        self.batches = batches.Batches(run, store, processes.rank, processes.count)
+        self.held = HeldOut(run, store, processes) if run.eval_every else None
+        self.progress = self._resume()
+        self.objective = Objective(self.model, run.precision)
+        self.shared = processes.share(self.objective)
+
+    def go(self) -> None:
+        """All steps that are left, and the end of the run."""
+        run, progress = self.run, self.progress
+        self.began = time.monotonic() - progress.seconds
+        logs = (
+            Logs(self.folder, run, progress.step, progress.lengths)
+            if self.processes.first
+            else None
+        )
+        try:
+            with requests() as asked:
+                while progress.step < run.steps:
+                    stop = self._step(bool(asked))
+                    step, end = progress.step, progress.step == run.steps
+                    if step % run.log_every == 0 or end:
+                        self._row(logs)
+                    if self.held and (step % run.eval_every == 0 or end):
+                        found = self.held.evaluate(self.objective)
+                        if logs:
+                            logs.row(self._place() | found)
+                    if logs and run.sample_every and (step % run.sample_every == 0 or end):
+                        logs.samples(step, self._samples())
+                    if step % run.save_every == 0 or end or stop:
+                        self._save(logs)
+                    if stop and not end:
+                        raise Stopped(
+                            f"stopped after step {step}, which is saved in "
+                            f"{self.checkpoints / f'step-{step}'}; the same command goes on from there"
+                        )
+        finally:
+            if logs:
+                logs.close()
+        if self.processes.first:
+            self._finish()
+
+    def _step(self, asked: bool) -> bool:
+        """One update; whether any process was asked to stop."""
+        run, progress, processes = self.run, self.progress, self.processes
+        start = time.monotonic()
+        parts = self.batches.of(progress.step)
+        own = sum(int((part["labels"] != IGNORED).sum()) for part in parts)
+        total, stop = processes.total(own, asked)
+        labels = int(total)
+        torch.manual_seed(_seed(run.seed, progress.step, processes.rank))
+        lr = rate(run, progress.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad()
+        nats = torch.zeros((), device=processes.device)
+        for number, part in enumerate(parts, 1):
+            with self._apart(number < len(parts)):
+                loss = self.shared(**batches.moved(part, processes.device))
+                # processes average their gradients, this is a sum
+                self.scaler.scale(loss * (processes.count / labels)).backward()
+            nats += loss.detach()
+        self.scaler.unscale_(self.optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(self.weights, run.clip or math.inf)
+        (sum_of_nats,) = processes.total(float(nats))
+        self._healthy(sum_of_nats / labels, float(norm), parts)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        progress.step += 1
+        progress.tokens += labels
+        progress.nats += sum_of_nats
+        progress.labels += labels
+        self.lr, self.norm = lr, float(norm)
+        took = time.monotonic() - start
+        progress.busy += took
+        self.report(
+            {
+                "step": progress.step,
+                "steps": run.steps,
+                "loss": sum_of_nats / labels,
+                "tokens_per_second": labels / took,
+            }
+        )
+        return stop > 0
+
+    def _apart(self, more: bool) -> contextlib.AbstractContextManager[None]:
+        """Gradients are exchanged once, after the last part of a step."""
+        if more and self.shared is not self.objective:
+            return self.shared.no_sync()  # type: ignore[operator]
+        return contextlib.nullcontext()
+
+    def _healthy(self, loss: float, norm: float, parts: list[batches.Batch]) -> None:
+        """Before the weights are touched."""
+        progress = self.progress
+        if progress.first_loss is None and math.isfinite(loss):
+            progress.first_loss = loss
+        trouble = None
+        if not math.isfinite(loss):
+            trouble = f"the loss is {loss}"
+        elif not math.isfinite(norm) and not self.scaler.is_enabled():
+            trouble = f"the gradient's norm is {norm}"
+        elif loss > EXPLODED * (progress.first_loss or loss):
+            trouble = f"the loss is {loss:.4g}, and began at {progress.first_loss:.4g}"
+        if trouble:
+            raise Diverged(
+                f"{trouble} at step {progress.step + 1} (batch {batches.digest(parts)}): "
+                f"{snapshots.last(self.checkpoints)}; a lower lr than {self.run.lr:g} or a longer "
+                f"warmup than {self.run.warmup} may help"
+            )
+
+    def _row(self, logs: Logs | None) -> None:
+        progress = self.progress
+        if logs:
+            values = {
+                "loss": progress.nats / progress.labels,
+                "lr": self.lr,
+                "grad_norm": self.norm,
+                "tokens_per_second": round(progress.labels / progress.busy, 1),
+            }
+            logs.row(self._place() | values)
+        progress.nats, progress.labels, progress.busy = 0.0, 0, 0.0
+
+    def _place(self) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self.began, 3)
+        return {"step": self.progress.step, "tokens": self.progress.tokens, "seconds": seconds}
+
+    def _samples(self) -> list[str]:
+        tokenizer = self.store.tokenizer
+        rows = generate(
+            self.model,
+            [[tokenizer.start]] * SAMPLES,
+            new=min(SAMPLE_TOKENS, self.run.model.context),
+            sampling=Sampling(temperature=0.8, top_k=50),
+            seed=self.run.seed,
+            stop_tokens=[tokenizer.end],
+        )
+        # a model may have a larger vocabulary than its tokenizer
+        return [tokenizer.decode([each for each in row if each < tokenizer.vocab]) for row in rows]
+
+    def _save(self, logs: Logs | None) -> None:
+        if logs:
+            progress = self.progress
+            progress.lengths, progress.scaler = logs.lengths(), self.scaler.state_dict()
+            progress.seconds = time.monotonic() - self.began
+            state = dataclasses.asdict(progress)
+            snapshots.write(self.checkpoints, self.model, self.optimizer, state, self.run.keep)
+
+    def _resume(self) -> Progress:
+        """Where the newest whole checkpoint is, or the start. The first process looks for all."""
+        fresh = Progress(data=_digest(self.store), processes=self.processes.count)
+        snapshot = snapshots.newest(self.checkpoints, self.say) if self.processes.first else None
+        (step,) = self.processes.total(snapshot.state["step"] if snapshot else 0)
+        if not step:
+            return fresh
+        directory = self.checkpoints / f"step-{int(step)}"
+        state = json.loads((directory / snapshots.STATE).read_text())
+        found = Progress(**state)
+        if found.data != fresh.data:
+            raise ValueError(
+                f"{self.run.data} is not the store that {directory} was trained on "
+                f"({fresh.data} instead of {found.data}): give that one, or choose a new directory"
+            )
+        if found.processes != fresh.processes:
+            raise ValueError(
+                f"{directory} was trained by {found.processes} processes, this are {fresh.processes}: "
+                "start as many, or choose a new directory"
+            )
+        snapshots.restore(snapshots.Snapshot(directory, state), self.model, self.optimizer)
+        self.scaler.load_state_dict(found.scaler)
+        if found.step < self.run.steps:
+            self.say(f"going on after step {found.step} of {self.run.steps} ({directory})")
+        return found
+
+    def _finish(self) -> None:
+        target = save(self.model, self.folder / MODEL)
+        for file in sorted((self.store.directory / TOKENIZER).iterdir()):
+            replace_file(target / file.name, partial(shutil.copyfile, file))
+        summarise(self.run, self.folder, self.processes.count)
+
+
+def _check(run: Run, store: Store) -> None:
+    if store.vocab > run.model.vocab:
+        raise ValueError(
+            f"{run.data} has tokens up to {store.vocab}, vocab={run.model.vocab} is too small for them"
+        )
+
+
+def _claim(run: Run, folder: Path, processes: Processes) -> None:
+    """The directory is this run's, or nobody's."""
+    file = folder / RECORD
+    if file.exists():
+        try:
+            present = Run.from_dict(json.loads(file.read_text()))
+        except (ValueError, TypeError, AttributeError) as problem:
+            raise ValueError(f"{file} cannot be read: {problem}") from problem
+        if differences := run.differences(present):
+            raise ValueError(
+                f"{folder} belongs to another run: {', '.join(differences)}; choose a new directory"
+            )
+    if processes.first:
+        text = json.dumps(run.to_dict(), indent=1) + "\n"
+        replace_file(file, lambda aside: aside.write_text(text))
+
+
+def _digest(store: Store) -> str:
+    """Names what is in a store."""
+    sums = {name: known["sha256"] for name, known in store.manifest["files"].items()}
+    return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _seed(*key: int) -> int:
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:7], "big")
