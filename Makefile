@@ -2,7 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test check bench format clean
+.PHONY: demo test check bench format clean
+
+demo: .venv/ready  ## train a small model here and now, no data needed
+	$(BIN)/python -m toeplix demo
 
 test: .venv/ready  ## run all tests
 	$(BIN)/python -m pytest

@@ -12,6 +12,7 @@ import typer
 
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
+from toeplix.commands.demo import demo
 from toeplix.commands.train import command as train
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")
 app.command("train", no_args_is_help=True)(train())
+app.command("demo")(demo)
 
 
 @app.callback(invoke_without_command=True)

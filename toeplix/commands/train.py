@@ -99,7 +99,7 @@ def _train(
         if "vocab" not in before | given:
             run = changed(run, {"vocab": Store.open(run.data).vocab})
         say: Callable[[str], None] = _say if processes.first else lambda line: None
-        with _bar(run, processes.first) as report:
+        with bar(run, processes.first) as report:
             try:
                 model = fit(run, out, say=say, report=report)
             except Stopped as stopped:
@@ -149,7 +149,7 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _bar(run: Run, first: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+def bar(run: Run, first: bool = True) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar on a terminal, lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -167,9 +167,9 @@ def _bar(run: Run, first: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
         yield line
     else:
         words = TextColumn("{task.description}")
-        with Progress(MofNCompleteColumn(), BarColumn(), words, Left(), console=console) as bar:
-            task = bar.add_task("", total=run.steps)
-            yield lambda row: bar.update(task, completed=row["step"], description=_words(row))
+        with Progress(MofNCompleteColumn(), BarColumn(), words, Left(), console=console) as drawn:
+            task = drawn.add_task("", total=run.steps)
+            yield lambda row: drawn.update(task, completed=row["step"], description=_words(row))
 
 
 def _words(row: dict[str, Any]) -> str:
