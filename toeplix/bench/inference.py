@@ -23,10 +23,10 @@ from rich.table import Table
 from torch import Tensor
 
 from toeplix import timing
-from toeplix.allocator import keep_freed_memory
 from toeplix.architectures import build
 from toeplix.config import Model
 from toeplix.generate import prefill
+from toeplix.layout import for_decoding
 from toeplix.mixers.filter import FilterBank, FilterState
 from toeplix.mixers.toeplitz import ToeplitzMixer
 from toeplix.model import LanguageModel, MixerLM, MixerState
@@ -38,7 +38,6 @@ WAYS = ("near-linear", "history", "concatenate", "llama")
 
 def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) -> Any:
     """Seconds and peak memory of reading prompts; ratios are Llama's over ours."""
-    keep_freed_memory()
     rows: list[dict[str, Any]] = []
     for tokens in track(times, "prefill", console=console, transient=True):
         calls = {arch: reader(arch, tokens, dim, depth) for arch in ("toeplitz", "llama")}
@@ -84,7 +83,6 @@ def reader(arch: str, length: int, dim: int, depth: int) -> Callable[[], object]
 
 def decoding_rows(console: Console, *, contexts: list[int], dim: int, depth: int) -> Any:
     """Milliseconds a token, median and mean and worst, after `context` positions."""
-    keep_freed_memory()
     rows = []
     for context in contexts:
         for way in track(WAYS, f"decoding at {context}", console=console, transient=True):
@@ -122,6 +120,7 @@ def stepper(way: str, context: int, dim: int, depth: int) -> Callable[[], object
     torch.manual_seed(0)
     arch = "llama" if way == "llama" else "toeplitz"
     model = build(Model(arch=arch, dim=dim, depth=depth, context=context)).eval()
+    for_decoding(model)
     token = torch.zeros(1, 1, dtype=torch.long)
     state = _llama_state(model, context) if way == "llama" else _state(way, model, context)
 

@@ -84,6 +84,11 @@ class Online(Decoder):
         self._near = near.flip(-1)[:, None]  # the newest input meets the last entry
         self._filters: dict[tuple[int, ...], Tensor] = {}
         self._tiles: dict[int, _Tile] = {}  # at most one of each size is under way
+        for size in self._sizes:  # now, lest single tokens pay for it later
+            for block in (1, 2):
+                ahead = self._reach(size, block)
+                for part in self._parts(size, ahead) if ahead > 0 else ():
+                    self._filter(size, ahead, (part.columns.stop - part.columns.start) % 2)
 
     @property
     def bytes(self) -> int:
@@ -126,12 +131,16 @@ class Online(Decoder):
         for size in self._sizes:
             if end % size:
                 break
-            wanted = size if (end // size) % 2 == 0 else 2 * size
-            ahead = min(wanted, self.kernel.shape[1] - 1 - size)  # further taps are zero
+            ahead = self._reach(size, end // size)
             if self.horizon is not None:
                 ahead = min(ahead, self.horizon - (end + size))
             if ahead > 0:
                 self._tiles[size] = _Tile(size, end - size, ahead, self._parts(size, ahead))
+
+    def _reach(self, size: int, block: int) -> int:
+        """Positions that the tiles of a block reach, blocks counted from 1; further taps are zero."""
+        wanted = size if block % 2 == 0 else 2 * size
+        return min(wanted, self.kernel.shape[1] - 1 - size)
 
     def _by_matrix(self, size: int) -> bool:
         """A matrix is shared by the columns of its head: for few of them it is not worth its memory."""
@@ -163,16 +172,21 @@ class Online(Decoder):
         ring[:, : ahead - before] += outputs[:, before:]
 
     def _filtered(self, inputs: Tensor, size: int, ahead: int, heads: slice) -> Tensor:
-        """By a matrix or a spectrum, kept; spectra differ with the parity of columns (see fft.py)."""
-        kernel = self.kernel[:, size:]  # lags start above `size`: the taps before are never met
-        rows = inputs.transpose(0, 1)[None]
-        key = (size, ahead, inputs.shape[2] % 2)
+        kept = self._filter(size, ahead, inputs.shape[2] % 2)[heads]
         if self._by_matrix(size):
-            if key not in self._filters:
-                self._filters[key] = rectangle(kernel, size, ahead)
-            return torch.bmm(self._filters[key][heads], inputs)
+            return torch.bmm(kept, inputs)
+        rows = inputs.transpose(0, 1)[None]
+        kernel = self.kernel[heads, size:]
+        return fft.window(rows, kernel, size, size + ahead, kept)[0].transpose(0, 1)
+
+    def _filter(self, size: int, ahead: int, odd: int) -> Tensor:
+        """A matrix or a spectrum; spectra differ with the parity of columns (see fft.py)."""
+        key = (size, ahead, odd)
         if key not in self._filters:
-            self._filters[key] = fft.window_spectrum(rows, kernel, size, size + ahead)
-        spectrum = self._filters[key][heads]
-        outputs = fft.window(rows, kernel[heads], size, size + ahead, spectrum)
-        return outputs[0].transpose(0, 1)
+            kernel = self.kernel[:, size:]  # lags start above `size`: the taps before are never met
+            if self._by_matrix(size):
+                self._filters[key] = rectangle(kernel, size, ahead)
+            else:
+                like = self._ahead.new_empty(1, size, 1, 2 - odd)
+                self._filters[key] = fft.window_spectrum(like, kernel, size, size + ahead)
+        return self._filters[key]
