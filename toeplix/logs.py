@@ -7,13 +7,14 @@ row is there once, whatever happened in between.
 import json
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from toeplix.run import Run
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """Of accelerate, or of the same form."""
 
