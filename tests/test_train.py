@@ -26,6 +26,15 @@ from toeplix.train import Diverged, fit
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Products this small only wait for the second."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return toy_store(tmp_path_factory.mktemp("toy"))
@@ -64,7 +73,7 @@ def interrupt(run, folder, step, accident=Accident):
 
 @pytest.mark.parametrize("protocol", ["packed", "rows"])
 def test_it_learns_and_leaves_everything(store, tmp_path, protocol):
-    run = toy_run(store, protocol=protocol, steps=150, dropout=0.0, trackers="tensorboard")
+    run = toy_run(store, protocol=protocol, steps=120, dropout=0.0, trackers="tensorboard")
     model = load(fit(run, tmp_path))
     seen = rows(tmp_path)
     trained = [row for row in seen if "loss" in row]
@@ -72,8 +81,8 @@ def test_it_learns_and_leaves_everything(store, tmp_path, protocol):
     assert trained[0]["loss"] > 4.5
     assert trained[-1]["loss"] < 2
     assert held[-1]["held_loss"] < 2
-    assert [row["step"] for row in trained] == list(range(3, 151, 3))
-    assert [row["step"] for row in held] == [*range(8, 150, 8), 150]
+    assert [row["step"] for row in trained] == list(range(3, 121, 3))
+    assert [row["step"] for row in held] == list(range(8, 121, 8))
     keys = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"}
     assert all(set(row) == keys for row in trained)
     assert [row["tokens"] for row in trained] == sorted({row["tokens"] for row in trained})
@@ -81,22 +90,22 @@ def test_it_learns_and_leaves_everything(store, tmp_path, protocol):
     assert names >= {"run.json", "samples.txt", "report.md", "tensorboard", "model", "checkpoints"}
     assert list((tmp_path / "tensorboard").iterdir())
     checkpoints = {each.name for each in (tmp_path / "checkpoints").iterdir()}
-    assert checkpoints == {"step-145", "step-150"}  # `keep` of them
+    assert checkpoints == {"step-115", "step-120"}  # `keep` of them
     assert Tokenizer.load(tmp_path / "model").vocab == model.config.vocab
-    again = load(tmp_path / "checkpoints/step-150").state_dict()
+    again = load(tmp_path / "checkpoints/step-120").state_dict()
     assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
     assert f"{trained[-1]['loss']:.4f} nats per token" in (tmp_path / "report.md").read_text()
 
 
-def test_held_out_loss_by_hand(store, whole):
+def test_held_out_loss_by_hand(store, tmp_path):
     """All held-out documents, one by one, against the row of a run that saw all rows."""
     run = replace(toy_run(store, protocol="rows", steps=1, warmup=0), eval_rows=1000)
-    folder = whole / "held"
+    folder = tmp_path
     model = load(fit(run, folder))
     nats = labels = size = 0
     for index in range(len(store.held)):
         document = torch.from_numpy(store.held.document(index).astype("int64"))[: 32 + 1]
-        chances = model(document[None, :-1]).log_softmax(-1)[0]
+        chances = model(document[None, :-1]).detach().log_softmax(-1)[0]
         nats -= float(chances.gather(1, document[1:, None]).sum())
         labels += len(document) - 1
         size += len(store.tokenizer.decode(document[1:].tolist()).encode())
