@@ -7,13 +7,14 @@ row is there once, whatever happened in between.
 import json
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from toeplix.run import Run
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """Of accelerate, or of the same form."""
 
@@ -26,13 +27,13 @@ class Logs:
     """The files, opened where a checkpoint left them."""
 
     def __init__(self, folder: Path, run: Run, step: int, lengths: dict[str, int]) -> None:
+        self._trackers = [
+            _tracker(name, folder, run, step) for name in filter(None, run.trackers.split(","))
+        ]
         self._files = {}
         for name in (METRICS, SAMPLES):
             file = self._files[name] = open(folder / name, "ab")  # noqa: SIM115 - closed below
             file.truncate(min(lengths.get(name, 0), file.tell()))
-        self._trackers = [
-            _tracker(name, folder, run, step) for name in filter(None, run.trackers.split(","))
-        ]
 
     def row(self, values: dict[str, Any]) -> None:
         self._write(METRICS, json.dumps(values) + "\n")

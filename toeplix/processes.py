@@ -1,6 +1,7 @@
 """Several processes that train one model, as `torchrun` starts them; or just this one."""
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class Processes:
         """The module with its gradients averaged over processes."""
         if self.count == 1:
             return module
+        # a filter of one head has a free stride, which is no fault
+        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
         here = [self.device.index or 0] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=here)
 

@@ -174,7 +174,7 @@ class Training:
         finally:
             if logs:
                 logs.close()
-        if self.processes.first:
+        if logs:
             self._finish()
 
     def _step(self, asked: bool) -> bool:
@@ -263,14 +263,15 @@ class Training:
 
     def _samples(self) -> list[str]:
         tokenizer = self.store.tokenizer
-        rows = generate(
-            self.model,
-            [[tokenizer.start]] * SAMPLES,
-            new=min(SAMPLE_TOKENS, self.run.model.context),
-            sampling=Sampling(temperature=0.8, top_k=50),
-            seed=self.run.seed,
-            stop_tokens=[tokenizer.end],
-        )
+        with torch.compiler.set_stance("force_eager"):  # decoding changes shape at every step
+            rows = generate(
+                self.model,
+                [[tokenizer.start]] * SAMPLES,
+                new=min(SAMPLE_TOKENS, self.run.model.context),
+                sampling=Sampling(temperature=0.8, top_k=50),
+                seed=self.run.seed,
+                stop_tokens=[tokenizer.end],
+            )
         # a model may have a larger vocabulary than its tokenizer
         return [tokenizer.decode([each for each in row if each < tokenizer.vocab]) for row in rows]
 
