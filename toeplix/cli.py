@@ -13,6 +13,7 @@ import typer
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
+from toeplix.commands.plan import plan
 from toeplix.commands.train import command as train
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.add_typer(bench, name="bench")
 app.add_typer(data, name="data")
 app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
+app.command("plan")(plan)
 
 
 @app.callback(invoke_without_command=True)
