@@ -13,6 +13,7 @@ import typer
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
+from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
 from toeplix.commands.train import command as train
 
@@ -28,6 +29,7 @@ app.add_typer(data, name="data")
 app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
 app.command("plan")(plan)
+app.command("generate")(generate)
 
 
 @app.callback(invoke_without_command=True)
