@@ -79,6 +79,11 @@ def main() -> None:
             sys.exit(status)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except ModuleNotFoundError as problem:
+        if os.environ.get("TOEPLIX_DEBUG"):
+            raise
+        print(f"toeplix: {problem}: pip install 'toeplix[train]'", file=sys.stderr)
+        sys.exit(2)
     except (Complaint, ValueError, OSError) as problem:
         if os.environ.get("TOEPLIX_DEBUG"):
             raise
