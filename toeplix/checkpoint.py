@@ -17,7 +17,6 @@ from safetensors.torch import save_file
 from toeplix.architectures import build
 from toeplix.config import Model
 from toeplix.files import replace_file
-from toeplix.layout import for_decoding
 from toeplix.model import LanguageModel
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -40,7 +39,7 @@ def save(model: LanguageModel, directory: str | Path) -> Path:
 
 
 def load(directory: str | Path) -> LanguageModel:
-    """The model of a checkpoint, ready to evaluate, its weights laid out for decoding."""
+    """The model of a checkpoint, ready to evaluate."""
     file = Path(directory) / WEIGHTS
     if file.with_name(f"{WEIGHTS}.index.json").exists():
         raise ValueError(
@@ -58,7 +57,6 @@ def load(directory: str | Path) -> LanguageModel:
     text = metadata["model"] if "model" in metadata else _described(file)
     model = build(_config(text, file))
     fill(model, weights, file)
-    for_decoding(model)
     return model.eval()
 
 

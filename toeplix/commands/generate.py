@@ -35,6 +35,7 @@ def generate(
     from toeplix.checkpoint import load
     from toeplix.data import Tokenizer
     from toeplix.generate import Sampling, stream
+    from toeplix.layout import for_decoding
 
     sampling = Sampling(
         temperature=temperature,
@@ -44,6 +45,7 @@ def generate(
         repetition_penalty=repetition_penalty,
     )
     model = load(directory)
+    for_decoding(model)
     tokenizer = Tokenizer.load(directory)
     if tokenizer.vocab > model.config.vocab:
         raise ValueError(
