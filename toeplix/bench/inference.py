@@ -122,7 +122,10 @@ def stepper(way: str, context: int, dim: int, depth: int) -> Callable[[], object
     model = build(Model(arch=arch, dim=dim, depth=depth, context=context)).eval()
     for_decoding(model)
     token = torch.zeros(1, 1, dtype=torch.long)
-    state = _llama_state(model, context) if way == "llama" else _state(way, model, context)
+    state = _llama_state(model, context) if way == "llama" else mixer_state(way, model, context)
+    if way == WAYS[0] and state.bank.decoder is not None:
+        # blocks of every size end with the next token; which values are read does not matter here
+        state.bank.decoder.position = 2 * context - 1
 
     def step() -> object:
         return model.step(token, state)
@@ -136,7 +139,7 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _state(way: str, model: LanguageModel, context: int) -> MixerState:
+def mixer_state(way: str, model: LanguageModel, context: int) -> MixerState:
     """As after reading `context` random positions, without reading them."""
     assert isinstance(model, MixerLM)
     bank = BANKS[way]()
@@ -153,8 +156,6 @@ def _state(way: str, model: LanguageModel, context: int) -> MixerState:
             filters.history = torch.randn(shape)
         parts.append(part)
     bank.open()
-    if way == WAYS[0] and bank.decoder is not None:
-        bank.decoder.position = 2 * context - 1  # blocks of every size end with the next token
     return MixerState(bank, parts)
 
 
