@@ -7,9 +7,12 @@ the compiler cannot trace.
 import pytest
 import torch
 
+from tests.toy import toy_run, toy_store
 from toeplix import Model, build
 from toeplix.architectures import ARCHITECTURES
 from toeplix.config import OWN
+from toeplix.logs import read
+from toeplix.train import fit
 
 SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2, "state": 16, "window": 7}
 CASES = {arch: Model(arch=arch, **SMALL) for arch in ARCHITECTURES} | {
@@ -39,3 +42,18 @@ def test_compiled_equals_eager(case):
         results.append([logits.detach(), *gradients])
     for eager, other in zip(*results, strict=True):
         torch.testing.assert_close(other, eager, rtol=1e-4, atol=1e-5 * float(eager.abs().max()))
+
+
+# the compiler looks at the gradients of what lies between blocks
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_training_compiled_equals_eager(tmp_path):
+    torch.compiler.reset()
+    store = toy_store(tmp_path)
+    losses = []
+    for compiled in (False, True):
+        run = toy_run(store, compile=compiled, dropout=0.0, steps=4, log_every=1)
+        rows = read(fit(run, tmp_path / str(compiled)).parent)
+        losses.append([row["loss"] for row in rows if "loss" in row])
+    assert len(losses[0]) == 4
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)

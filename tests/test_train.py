@@ -341,6 +341,17 @@ def test_a_file_of_settings_is_overridden_by_the_command_line(store, tmp_path, m
     assert (record["model"]["dim"], record["batch"], record["steps"]) == (8, 2, 3)
 
 
+def test_the_command_ends_with_130_when_it_was_asked_to_stop(store, tmp_path, monkeypatch, capsys):
+    given = ["--data", store.directory, "--out", tmp_path / "run", "--batch", 2, *ARGUMENTS]
+    monkeypatch.setattr(
+        "toeplix.commands.train._words", lambda row: os.kill(os.getpid(), signal.SIGINT) or ""
+    )
+    status, error = call(monkeypatch, capsys, *given, "--log-every", 7)
+    assert status == 130
+    assert "stopped after step 8, which is saved" in error
+    assert (tmp_path / "run/checkpoints/step-8").is_dir()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -19,13 +19,13 @@ FAST, SLOW = 5e-4, 2e-4  # the paper's learning rates: mixers, and attention or 
 
 
 def laptop(data: str) -> Run:
-    """A useful small model on a CPU, in an hour or so."""
+    """A small model for a CPU."""
     model = Model(vocab=2000, context=256, dim=256, depth=4)
     return Run(model=model, data=data, steps=2000, batch=16, lr=2e-3, warmup=100)
 
 
 def demo(data: str) -> Run:
-    """A minute, to see everything once."""
+    """Very small, to see everything once."""
     model = Model(vocab=2000, context=128, dim=128, depth=2)
     return Run(
         model=model,

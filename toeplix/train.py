@@ -291,8 +291,7 @@ class Training:
         if not step:
             return fresh
         directory = self.checkpoints / f"step-{int(step)}"
-        state = json.loads((directory / snapshots.STATE).read_text())
-        found = Progress(**state)
+        found = Progress(**(state := json.loads((directory / snapshots.STATE).read_text())))
         if found.data != fresh.data:
             raise ValueError(
                 f"{self.run.data} is not the store that {directory} was trained on "
@@ -300,7 +299,7 @@ class Training:
             )
         if found.processes != fresh.processes:
             raise ValueError(
-                f"{directory} was trained by {found.processes} processes, this are {fresh.processes}: "
+                f"{directory} was trained by {found.processes} processes, not {fresh.processes}: "
                 "start as many, or choose a new directory"
             )
         snapshots.restore(snapshots.Snapshot(directory, state), self.model, self.optimizer)

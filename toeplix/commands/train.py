@@ -104,7 +104,7 @@ def _train(
                 model = fit(run, out, say=say, report=report)
             except Stopped as stopped:
                 say(str(stopped))
-                raise typer.Exit(130) from None
+                raise typer.Abort from None
     if processes.first:
         print(f"{model}: trained, see {out / 'report.md'}")
 
