@@ -9,6 +9,7 @@ import torch
 from transformers import get_scheduler
 
 from toeplix import Model
+from toeplix.cli import main
 from toeplix.commands.train import MODEL_HELP
 from toeplix.presets import PRESETS, changed, preset
 from toeplix.run import Run
@@ -104,3 +105,24 @@ def test_every_field_is_explained():
         assert field.name == "model" or field.metadata["help"].endswith(".")
     assert set(MODEL_HELP) == {field.name for field in dataclasses.fields(Model)}
     assert not {field.name for field in dataclasses.fields(Run)} & set(MODEL_HELP)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"dim": "big"}, "dim='big' must be an integer"),
+        ({"lr": "fast"}, "lr='fast' must be a finite"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_wrong_kind_in_a_file_is_one_line(settings, words, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(settings | {"data": "python"}))
+    command = ["toeplix", "train", "--config", str(file), "--out", str(tmp_path / "run")]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1

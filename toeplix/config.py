@@ -3,9 +3,10 @@
 import dataclasses
 import hashlib
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
+
+from toeplix.records import check_fields
 
 OWN = ("toeplitz", "masked", "hyena", "linear")  # built here, one shell with the mixer as a slot
 HEADED = ("toeplitz", "masked", "linear", "llama", "window")  # where heads divide the channels
@@ -62,26 +63,7 @@ class Model:
     state: int = 256  # numbers per channel that the state space keeps
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} must be one of {', '.join(allowed)}"
-                )
-        least = {"heads": 0, "features": 3}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is bool and not isinstance(value, bool):
-                raise TypeError(f"{field.name}={value!r} must be True or False")
-            if field.type is int and (not isinstance(value, int) or isinstance(value, bool)):
-                raise TypeError(f"{field.name}={value!r} must be an integer")
-            if field.type is int and value < least.get(field.name, 1):
-                raise ValueError(
-                    f"{field.name}={value} must be at least {least.get(field.name, 1)}"
-                )
-            if field.type is float:
-                if not isinstance(value, int | float) or not math.isfinite(value):
-                    raise TypeError(f"{field.name}={value!r} must be a finite number")
-                object.__setattr__(self, field.name, float(value))  # 0 and 0.0 are one record
+        check_fields(self, CHOICES, {"heads": 0, "features": 3})
         heads = self.attention_heads if self.arch in ATTENTION else self.heads
         if self.arch in HEADED and heads and self.dim % heads:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={heads}")

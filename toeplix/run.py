@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toeplix.config import Model
+from toeplix.records import check_fields
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("packed", "rows"),
@@ -68,23 +69,11 @@ class Run:
             raise TypeError(f"model={self.model!r} must be a Model")
         if not isinstance(self.data, str) or not self.data:
             raise ValueError(f"data={self.data!r} must name a token store")
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} must be one of {', '.join(allowed)}"
-                )
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
-            if each.type is bool and not isinstance(value, bool):
-                raise TypeError(f"{each.name}={value!r} must be True or False")
-            if each.type is int and (not isinstance(value, int) or isinstance(value, bool)):
-                raise TypeError(f"{each.name}={value!r} must be an integer")
-            if each.type is int and value < LEAST.get(each.name, 1):
-                raise ValueError(f"{each.name}={value} must be at least {LEAST.get(each.name, 1)}")
-            if each.type is float:
-                if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                    raise ValueError(f"{each.name}={value!r} must be a number of at least 0")
-                object.__setattr__(self, each.name, float(value))  # 0 and 0.0 are one record
+            if each.type is float and isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise ValueError(f"{each.name}={value!r} must be a number of at least 0")
+        check_fields(self, CHOICES, LEAST)
         if self.lr == 0:
             raise ValueError("lr=0.0 must be above 0")
         for name in ("beta1", "beta2"):

@@ -1,7 +1,7 @@
 """torch.compile keeps the graph whole, and results equal eager's.
 
-Not collected by itself: test_compile.py runs this file in a process without run-time type checks, which
-the compiler cannot trace.
+Not collected by itself: tests/test_compiled.py runs this file in a process without run-time type
+checks, which the compiler cannot trace.
 """
 
 import pytest

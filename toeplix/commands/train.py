@@ -90,8 +90,11 @@ def _train(
     source = data or before.get("data")
     if source is None:
         raise typer.BadParameter("--data is needed: a token store, or text such as 'python'")
-    run = Run(data=source) if name is None else preset(name, source)
-    run = changed(run, before | given | {"data": source})
+    try:
+        run = Run(data=source) if name is None else preset(name, source)
+        run = changed(run, before | given | {"data": source})
+    except TypeError as problem:  # of a value in a file, or of --dropout nan
+        raise ValueError(str(problem)) from problem
     keep_freed_memory()
     with joined() as processes:
         run = changed(run, {"data": _store(run, out, processes.first)})
