@@ -13,6 +13,7 @@ import typer
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
+from toeplix.commands.experiments import figure, report, run
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
 from toeplix.commands.train import command as train
@@ -30,6 +31,9 @@ app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
+app.command("run")(run)
+app.command("figure")(figure)
+app.command("report")(report)
 
 
 @app.callback(invoke_without_command=True)
