@@ -1,7 +1,7 @@
 """Training efficiency (Figure 3a-c): who learns most per step, token, operation and second.
 
 Parts: equal width; equal compute and equal memory in training (every model as wide as costs what Hyena
-does at the scale's width); two other widths; a doubled context at as many tokens a step. Learning rates
+does at the scale's width); a doubled width; a doubled context at as many tokens a step. Learning rates
 are tuned at equal width and kept in the other parts. The paper's own way to equal compute, doubling the
 width of TMM, was found by throughput on its machines; here it is found by counting.
 """
@@ -44,7 +44,6 @@ def parts(scale: Scale, name: str, settings: dict[str, Any]) -> dict[str, dict[s
         for part, cost in COSTS.items()
     }
     if name in FEWER:
-        found["half width"] = {"dim": scale.dim // 2}
         found["double width"] = {"dim": scale.dim * 2}
         found["double context"] = {"context": scale.context * 2, "batch": max(1, scale.batch // 2)}
     return found
