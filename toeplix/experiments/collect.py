@@ -128,10 +128,12 @@ def _side_by_side(
                     return
                 try:
                     ended.put(slot.submit(measured, name, fields, work).result())
-                except BrokenProcessPool:
-                    slot.shutdown(wait=False)
-                    slot = _worker(jobs)
-                    error = "its process died: too little memory?"
+                except BaseException as problem:  # every case that was taken gets its row
+                    error = f"{type(problem).__name__}: {problem}"
+                    if isinstance(problem, BrokenProcessPool):
+                        error = "its process died: too little memory?"
+                        slot.shutdown(wait=False)
+                        slot = _worker(jobs)
                     ended.put({"case": fields, "error": error, "seconds": 0, **rows.provenance()})
         finally:
             slots.put(slot)

@@ -158,7 +158,7 @@ def relative_time(case: Case, config: Model) -> float:
         "case": prepare("case", config, case.batch),
         "reference": prepare("reference", reference, case.batch),
     }
-    times = timing.interleaved(calls, seconds=case.timing, least=3)
+    times = timing.interleaved(calls, seconds=case.timing / len(calls) / 3, least=3)
     return round(timing.median_ratio(times["case"], times["reference"]), 4)
 
 

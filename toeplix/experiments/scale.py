@@ -29,6 +29,7 @@ class Scale:
     dims: tuple[int, ...]  # where widths are compared
     contexts: tuple[int, ...]  # where lengths are compared
     timing: float  # seconds that a timing takes
+    memory: bool = True  # peaks are measured too, each in a process of its own
 
 
 SCALES = {
@@ -85,8 +86,9 @@ SCALES = {
         rates=(6e-3,),
         seeds=(0,),
         eval_rows=4,
-        dims=(16, 32),
-        contexts=(16, 64, 256),
+        dims=(16,),
+        contexts=(16, 32, 64),
         timing=0.0,
+        memory=False,
     ),
 }
