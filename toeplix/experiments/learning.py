@@ -1,7 +1,8 @@
 """What most experiments measure: a model learns text, and its held-out loss is followed.
 
-Every model sees the same tokens in the same order for the same number of steps. Learning rates are tuned
-for each on the same grid with the first seed; the best one is repeated with the other seeds.
+Every model sees the same tokens in the same order for the same number of steps; seeds change the first
+weights. Learning rates are tuned for each on the same grid with the first seed; the best one is repeated
+with the other seeds.
 
 Time is told in steps of one reference, the paper's flat Toeplitz model of the case's sizes: the case
 times a step of its model and of the reference, taking turns. A busy machine slows both.
@@ -110,6 +111,7 @@ def run_of(case: Case, work: Path) -> Run:
         lr=case.lr,
         warmup=case.warmup,
         seed=case.seed,
+        order=0,
         eval_every=max(1, case.steps // LOOKS),
         eval_rows=case.eval_rows,
         save_every=max(1, case.steps // 2),
