@@ -382,5 +382,5 @@ def test_the_order_of_the_data_apart_from_the_seed(store):
     def first(run):
         return digest(Batches(run, Store.open(run.data), 0, 1).of(0))
 
-    assert first(run) == first(replace(run, seed=2, order=1))
+    assert first(run) == first(replace(run, seed=2, data_seed=1))
     assert first(run) != first(replace(run, seed=2))

@@ -25,7 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 LEAST = {
     "warmup": 0,
     "seed": 0,
-    "order": -1,
+    "data_seed": -1,
     "eval_every": 0,
     "sample_every": 0,
 }  # other integers: 1
@@ -60,7 +60,7 @@ class Run:
     compile: bool = _means(False, "Compile blocks with torch.compile.")
     checkpointing: bool = _means(False, "Compute blocks twice instead of keeping their insides.")
     seed: int = _means(0, "Of the first weights, of dropout, and of the order of the data.")
-    order: int = _means(-1, "Of the order of the data, where it is not to follow seed: -1.")
+    data_seed: int = _means(-1, "Of the order of the data; -1: that of seed.")
     eval_every: int = _means(500, "Steps between held-out evaluations; 0: never.")
     eval_rows: int = _means(256, "Held-out rows in each.")
     save_every: int = _means(500, "Steps between checkpoints.")

@@ -111,7 +111,7 @@ def run_of(case: Case, work: Path) -> Run:
         lr=case.lr,
         warmup=case.warmup,
         seed=case.seed,
-        order=0,
+        data_seed=0,
         eval_every=max(1, case.steps // LOOKS),
         eval_rows=case.eval_rows,
         save_every=max(1, case.steps // 2),
