@@ -70,7 +70,7 @@ def collect(
 
 
 def known(kind: type, file: Path) -> dict[str, dict[str, Any]]:
-    """Rows by case. Fields that cases have got since take their defaults; rows of other fields are old."""
+    """Rows by case. Fields that cases got later take their defaults; rows of other fields are old."""
     found = {}
     for row in rows.read(file).values():
         with contextlib.suppress(TypeError):
