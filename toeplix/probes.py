@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from toeplix.architectures import build
-from toeplix.checkpoint import CONFIG, WEIGHTS, fill
+from toeplix.checkpoint import CONFIG, WEIGHTS, fill, own
 from toeplix.config import Model
 from toeplix.files import replace_file
 from toeplix.model import LanguageModel, MixerLM
@@ -152,7 +152,7 @@ def save(model: Autoencoder, directory: str | Path) -> Path:
         "decoder": dataclasses.asdict(model.decoder.config),
         "settings": model.settings,
     }
-    weights = {name: value.contiguous() for name, value in model.state_dict().items()}
+    weights = {name: value.contiguous() for name, value in own(model).items()}
     metadata = {"toeplix": __version__, "autoencoder": json.dumps(record), "format": "pt"}
     replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
     # what is read as the configuration of its filters is that of the encoder

@@ -27,6 +27,10 @@ EXPERIMENTS = {
     "throughput": "toeplix.experiments.throughput",
     "complexity": "toeplix.experiments.complexity",
     "decoding": "toeplix.experiments.decoding",
+    "retention": "toeplix.experiments.retention",
+    "capacity": "toeplix.experiments.capacity",
+    "copying": "toeplix.experiments.copying",
+    "recall": "toeplix.experiments.recall",
 }
 
 

@@ -2,15 +2,15 @@
 
 Everything is a function of the case: weights come from its seed, the batch of a step from (seed, step),
 the held-out batches from numbers of their own. One thread, so that no sum depends on the machine's cores.
-A run ends early when it makes no mistakes any more. Rates are tuned with the first seed for every model and
-task: the one that reaches TARGET accuracy first, or has the lowest loss.
+A run ends early when it makes no mistakes any more. Rates are tuned with the first seed for every model
+and task: the one that reaches TARGET accuracy first, or has the lowest loss.
 """
 
 import hashlib
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ LOOKS = 20  # held-out evaluations of a run
 TARGET = 0.95  # accuracy at which a task counts as solved
 ENOUGH = 0.999  # accuracy at which a run ends
 HELD = 2**32  # seeds of held-out batches begin here
+
+Sizes = Mapping[str, Mapping[str, Any]]  # fields of cases by the name of the scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,15 @@ class Case:
     def config(self) -> Model:
         sizes = {"dim": self.dim, "depth": self.depth, "context": self.context * self.stretch}
         return models.model(self.settings, vocab=TASKS[self.task].vocab(self), **sizes)
+
+    @classmethod
+    def of(
+        cls, scale: Scale, sizes: Sizes, name: str, settings: dict[str, Any], **other: Any
+    ) -> "Case":
+        """A case of the text of a scale at an experiment's own sizes; `other` fields instead."""
+        common: dict[str, Any] = {"data": scale.data, "held_out": scale.held_out, "options": {}}
+        fields = common | dict(sizes[scale.name]) | other
+        return cls(model=name, settings=settings, **fields)
 
     @property
     def digest(self) -> str:
@@ -230,9 +241,7 @@ def grid_of(case: Case, scale: Scale, rates: Sequence[float]) -> Sequence[float]
     return rates[: len(scale.rates)]
 
 
-def best_rate(
-    case: Case, scale: Scale, rows: list[Row], rates: Sequence[float]
-) -> float | None:
+def best_rate(case: Case, scale: Scale, rows: list[Row], rates: Sequence[float]) -> float | None:
     """Of the first seed, once the whole grid is measured."""
     grid = grid_of(case, scale, rates)
     mine = {
