@@ -1,6 +1,7 @@
 """Recall by hand, and by somebody with a dictionary who only reads what stands before."""
 
 import hashlib
+import itertools
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_pairs_by_dictionary(seed, count, noise):
     for past, label, whole, place in labelled(batch):
         assert label == whole[place + 1]
         *before, query = past
-        table = dict(zip(before, before[1:], strict=False))
+        table = dict(itertools.pairwise(before))
         assert is_key(query, vocab)
         assert table[query] == label
         assert is_value(label, vocab)
