@@ -1,8 +1,8 @@
 """What most experiments measure: a model learns text, and its held-out loss is followed.
 
 Every model sees the same tokens in the same order for the same number of steps; seeds change the first
-weights. Learning rates are tuned for each on the same grid with the first seed, farther out where the best
-one is at an end of it; the best is repeated with the other seeds.
+weights. Learning rates are tuned for each on the same grid with the first seed, farther out where the
+best one is at an end of it; the best is repeated with the other seeds.
 
 Time is told in steps of one reference, the paper's flat Toeplitz model of the case's sizes: the case
 times a step of its model and of the reference, taking turns. A busy machine slows both.
