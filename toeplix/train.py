@@ -8,9 +8,10 @@
 
 Everything that a step does is a function of (run, step): rows (batches.py), random numbers, learning
 rate. So weights, moments and a step number are all that a checkpoint needs, and a run that was killed
-ends with the same bits as one that was not. The loop is written out for this: Hugging Face's Trainer,
-which trains `toeplix.hub` models, pickles its checkpoints, writes them in place, takes the first axis
-of a batch for rows (packed batches have one), and reads its way to the step it goes on from.
+ends with the same bits as one that was not. The loop is written out for this: Hugging Face's Trainer
+pickles its checkpoints, writes them in place, takes the first axis of a batch for rows (packed batches
+have one), and reads its way to the step it goes on from. It trains `toeplix.hub` models, and step by
+step finds the same losses (docs/training.md, tests/test_trainer.py).
 
 The loss is the mean over all labels of a step, over all its parts and processes.
 """
