@@ -1,15 +1,12 @@
 """Several processes that train one model, as `torchrun` starts them; or just this one."""
 
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +35,6 @@ class Processes:
         """Until all processes are here."""
         if self.count > 1:
             self.total(0.0)
-
-    def share(self, module: nn.Module) -> nn.Module:
-        """The module with its gradients averaged over processes."""
-        if self.count == 1:
-            return module
-        # a filter of one head has a free stride, which is no fault
-        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-        here = [self.device.index or 0] if self.device.type == "cuda" else None
-        return DistributedDataParallel(module, device_ids=here)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("packed", "rows"),
     "schedule": ("linear", "cosine", "constant"),
     "precision": ("float32", "bfloat16", "float16"),
+    "parallel": ("ddp", "fsdp"),
 }
 LEAST = {"warmup": 0, "seed": 0, "eval_every": 0, "sample_every": 0}  # other integers: 1
 # leave the weights alone; that the data are the same ones is checked by their sha256
@@ -53,6 +54,9 @@ class Run:
     )
     compile: bool = _means(False, "Compile blocks with torch.compile.")
     checkpointing: bool = _means(False, "Compute blocks twice instead of keeping their insides.")
+    parallel: str = _means(
+        "ddp", "What each of several processes holds: ddp, the whole model; fsdp, a part of it."
+    )
     seed: int = _means(0, "Of the first weights, the order of the data, and dropout.")
     eval_every: int = _means(500, "Steps between held-out evaluations; 0: never.")
     eval_rows: int = _means(256, "Held-out rows in each.")
