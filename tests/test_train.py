@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from tests.killing import bits, contents
-from tests.together import WAYS
 from tests.toy import toy_lines, toy_run, toy_store
 from toeplix import load
 from toeplix.batches import Batches, digest
@@ -84,8 +83,9 @@ def test_it_learns_and_leaves_everything(store, tmp_path, protocol):
     assert held[-1]["held_loss"] < 2
     assert [row["step"] for row in trained] == list(range(3, 121, 3))
     assert [row["step"] for row in held] == list(range(8, 121, 8))
-    keys = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"}
+    keys = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second", "waiting"}
     assert all(set(row) == keys for row in trained)
+    assert all(0 <= row["waiting"] < 1 for row in trained)
     assert [row["tokens"] for row in trained] == sorted({row["tokens"] for row in trained})
     names = {each.name for each in tmp_path.iterdir() if not each.name.startswith(".")}
     assert names >= {"run.json", "samples.txt", "report.md", "tensorboard", "model", "checkpoints"}
@@ -95,7 +95,10 @@ def test_it_learns_and_leaves_everything(store, tmp_path, protocol):
     assert Tokenizer.load(tmp_path / "model").vocab == model.config.vocab
     again = load(tmp_path / "checkpoints/step-120").state_dict()
     assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
-    assert f"{trained[-1]['loss']:.4f} nats per token" in (tmp_path / "report.md").read_text()
+    report = (tmp_path / "report.md").read_text()
+    assert f"{trained[-1]['loss']:.4f} nats per token" in report
+    waited = sum(row["waiting"] for row in trained) / len(trained)
+    assert f"| waiting for data | {waited:.2%} of the time of steps |" in report
 
 
 def test_held_out_loss_by_hand(store, tmp_path):
@@ -287,29 +290,6 @@ def call(monkeypatch, capsys, *arguments):
     except SystemExit as end:
         status = end.code
     return status, capsys.readouterr().err
-
-
-def test_two_processes_are_one_with_twice_the_batch(store, tmp_path, monkeypatch, capsys):
-    given, tokens = ["--data", str(store.directory), *ARGUMENTS], torch.tensor([[1, 2, 3]])
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["-m", "tests.together", str(tmp_path / "two"), *given, "--batch", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    for name, way in WAYS.items():
-        one, two = tmp_path / "one" / name, tmp_path / "two" / name
-        status, error = call(monkeypatch, capsys, *given, *way, "--batch", 8, "--out", one)
-        assert status == 0, error
-        near = 1e-2 if "--precision" in way else 1e-4
-        assert losses(two) == pytest.approx(losses(one), rel=near), name
-        norms = [[row["grad_norm"] for row in rows(run) if "loss" in row] for run in (one, two)]
-        assert norms[1] == pytest.approx(norms[0], rel=10 * near), name
-        assert rows(two)[-1]["held_loss"] == pytest.approx(rows(one)[-1]["held_loss"], rel=near)
-        assert [row["tokens"] for row in rows(two)] == [row["tokens"] for row in rows(one)]
-        assert load(two / "model")(tokens).shape == (1, 3, store.vocab)
-        assert contents(two).keys() == contents(one).keys()
-        for kind in ("weights", "moments"):  # the same files, whoever holds what
-            sizes = [{k: len(v) for k, v in contents(run)[kind].items()} for run in (one, two)]
-            assert sizes[0] == sizes[1], name
 
 
 def test_the_command_builds_its_store_and_goes_on(tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -37,6 +38,11 @@ class Processes:
             self.total(0.0)
 
 
+# Kept to the end of the process. If DDP is the last to let go of a group, it waits for the group's
+# threads while it holds Python's lock, for which one of them may be waiting, done with its last sum.
+_groups: list[Any] = []
+
+
 @contextmanager
 def joined() -> Iterator[Processes]:
     """Meet the other processes, and part from them in the end."""
@@ -50,6 +56,7 @@ def joined() -> Iterator[Processes]:
     begun = not dist.is_initialized()
     if begun:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        _groups.append(dist.group.WORLD)
     try:
         yield Processes(rank=dist.get_rank(), count=dist.get_world_size(), device=device)
     finally:

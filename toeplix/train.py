@@ -69,9 +69,10 @@ class Progress:
     step: int = 0  # done
     tokens: int = 0  # labels learned from
     seconds: float = 0.0
-    nats: float = 0.0  # since the last row of metrics.jsonl, as are these two
+    nats: float = 0.0  # since the last row of metrics.jsonl, as are these three
     labels: int = 0
     busy: float = 0.0
+    waited: float = 0.0  # for batches, of the busy seconds
     first_loss: float | None = None
     lengths: dict[str, int] = field(default_factory=dict)  # of the logs
     scaler: dict[str, Any] = field(default_factory=dict)  # float16 only
@@ -145,7 +146,8 @@ class Training:
         if snapshot:
             snapshots.restore_moments(snapshot, self.model, self.optimizer)
             self.scaler.load_state_dict(self.progress.scaler)
-        self.batches = batches.Batches(run, store, processes.rank, processes.count)
+        own = batches.Batches(run, store, processes.rank, processes.count)
+        self.batches = batches.Ahead(own, run.steps)
         self.held = HeldOut(run, store, processes) if run.eval_every else None
 
     def go(self) -> None:
@@ -178,6 +180,7 @@ class Training:
                             f"{self.checkpoints / f'step-{step}'}; the same command goes on from there"
                         )
         finally:
+            self.batches.close()
             if logs:
                 logs.close()
         self._finish()
@@ -186,7 +189,7 @@ class Training:
         """One update; whether any process was asked to stop."""
         run, progress, processes = self.run, self.progress, self.processes
         start = time.monotonic()
-        parts = self.batches.of(progress.step)
+        parts, waited = self.batches.of(progress.step)
         own = sum(int((part["labels"] != IGNORED).sum()) for part in parts)
         total, stop = processes.total(own, asked)
         labels = int(total)
@@ -216,6 +219,7 @@ class Training:
         self.lr, self.norm = lr, norm
         took = time.monotonic() - start
         progress.busy += took
+        progress.waited += waited
         self.report(
             {
                 "step": progress.step,
@@ -253,9 +257,10 @@ class Training:
                 "lr": self.lr,
                 "grad_norm": self.norm,
                 "tokens_per_second": round(progress.labels / progress.busy, 1),
+                "waiting": round(progress.waited / progress.busy, 6),
             }
             logs.row(self._place() | values)
-        progress.nats, progress.labels, progress.busy = 0.0, 0, 0.0
+        progress.nats, progress.labels, progress.busy, progress.waited = 0.0, 0, 0.0, 0.0
 
     def _place(self) -> dict[str, Any]:
         seconds = round(time.monotonic() - self.began, 3)
