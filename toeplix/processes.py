@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,20 @@ class Processes:
 _groups: list[Any] = []
 
 
+def _meeting() -> dict[str, Any]:
+    """Where processes find each other.
+
+    When torchrun starts processes again, the addresses of the dead are still in its store, and who reads
+    too early calls there. So every life has names of its own; on one machine, where all count alike.
+    """
+    life = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+    if life is None or os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
+        return {}
+    store, rank, count = next(rendezvous("env://"))
+    own = dist.PrefixStore(f"life-{life}", store)  # type: ignore[attr-defined]
+    return {"store": own, "rank": rank, "world_size": count}
+
+
 @contextmanager
 def joined() -> Iterator[Processes]:
     """Meet the other processes, and part from them in the end."""
@@ -55,7 +70,7 @@ def joined() -> Iterator[Processes]:
         torch.cuda.set_device(device)
     begun = not dist.is_initialized()
     if begun:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", **_meeting())
         _groups.append(dist.group.WORLD)
     try:
         yield Processes(rank=dist.get_rank(), count=dist.get_world_size(), device=device)
