@@ -14,7 +14,8 @@ def by_schur_cohn(taps: list[Fraction]) -> int | None:
     """Exact. None where the recursion breaks down, as it does for zeros on the circle.
 
     Let q(u) = u^d p(1/u), so that |p| = |q| on the circle. By Rouche, p[0] p - p[d] q has as many zeros
-    inside as p if |p[0]| > |p[d]|, and as q if it is less; and q has d - (those of p). Its degree is lower.
+    inside as p if |p[0]| > |p[d]|, and as q if it is less; and q has d - (those of p). Its degree is
+    lower.
     """
     taps = list(taps)
     while taps and taps[-1] == 0:

@@ -4,16 +4,16 @@ With an integer centre c, h = pi / N and x = theta / h in [0, N] (the half circl
 
     s(x) = sum over lags k of w[k] exp(-i (k - c) h x)
 
-turns as the symbol does, and c times more. N/2 + 1 cells of half-width 1 lie around x = 0, 2, ..., N; on each
-of them s is a Taylor polynomial of order M whose coefficients, for all cells, are M real FFTs.
+turns as the symbol does, and c times more. N/2 + 1 cells of half-width 1 lie around x = 0, 2, ..., N; on
+each of them s is a Taylor polynomial of order M whose coefficients, for all cells, are M real FFTs.
 
 An arc [lo, hi] with computed ends a, b is proven when
 
     dist(0, segment ab) > 2 (bound(|s''|) (hi - lo)^2 / 8 + 4 error)
 
-for then the curve and its computed ends stay in a convex set without 0: the curve can be drawn straight, and
-its argument moves by that of b / a, less than pi. What fails is halved; what comes nearer to 0 than rounding
-allows to tell is left to `precise`.
+for then the curve and its computed ends stay in a convex set without 0: the curve can be drawn straight,
+and its argument moves by that of b / a, less than pi. What fails is halved; what comes nearer to 0 than
+rounding allows to tell is left to `precise`.
 """
 
 from typing import NamedTuple

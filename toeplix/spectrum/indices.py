@@ -1,14 +1,14 @@
 """The index of a causal filter, with a proof.
 
 The filter w acts on sequences as a Toeplitz operator with the symbol a(z) = sum_k w[k] z^-k. If a has no
-zero on the circle the operator is Fredholm, and here, where filters multiply rows from the right (y = x T),
-its index is the winding number of a around 0:
+zero on the circle the operator is Fredholm, and here, where filters multiply rows from the right (y = x
+T), its index is the winding number of a around 0:
 
     index = -(number of zeros of p(u) = sum_k w[k] u^k with |u| < 1)      from 0 down to -(n - 1)
 
-The worked example is the shift, w = (0, 1): y = (0, x0, x1, ...), a(z) = 1/z, index -1: nothing is lost, and
-one dimension (the first position) is never reached. Multiplying columns from the left, x -> T x with the same
-upper triangular T, is the transposed operator and has the other sign.
+The worked example is the shift, w = (0, 1): y = (0, x0, x1, ...), a(z) = 1/z, index -1: nothing is lost,
+and one dimension (the first position) is never reached. Multiplying columns from the left, x -> T x with
+the same upper triangular T, is the transposed operator and has the other sign.
 
 `arcs` proves in double precision, `precise` what is too near to 0 for it; here is the sum.
 """

@@ -1,8 +1,8 @@
 """The proof of one arc in higher precision, or a zero on it.
 
 The same Taylor polynomial and the same test as in `arcs`, around the middle of one arc, with numbers in
-fixed point: Python's integers stand for multiples of 2^-bits, sums and products are exact, and every shift
-back is off by less than one unit. Only sine, cosine and pi come from mpmath.
+fixed point: Python's integers stand for multiples of 2^-bits, sums and products are exact, and every
+shift back is off by less than one unit. Only sine, cosine and pi come from mpmath.
 """
 
 import math
