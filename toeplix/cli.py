@@ -15,6 +15,7 @@ from toeplix.commands.data import data
 from toeplix.commands.demo import demo
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
+from toeplix.commands.spectrum import spectrum
 from toeplix.commands.train import command as train
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
+app.command("spectrum")(spectrum)
 
 
 @app.callback(invoke_without_command=True)
