@@ -13,6 +13,7 @@ import typer
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
+from toeplix.commands.experiments import figure, report, run
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
 from toeplix.commands.spectrum import spectrum
@@ -32,6 +33,9 @@ app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
 app.command("spectrum")(spectrum)
+app.command("run")(run)
+app.command("figure")(figure)
+app.command("report")(report)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,68 @@
+"""Numbers with their intervals (95%, Student's t over seeds), and what follows from them."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LEVEL = 0.95
+
+
+class Interval(NamedTuple):
+    """A mean and where the true one lies; infinitely wide for a single number."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def flipped(self) -> "Interval":
+        """Of the negative."""
+        return Interval(-self.value, -self.high, -self.low)
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.high - self.low):
+            return f"{self.value:.3f}"
+        return f"{self.value:.3f} ± {(self.high - self.low) / 2:.3f}"
+
+
+def mean(values: Sequence[float]) -> Interval:
+    """Of independent repetitions."""
+    middle = statistics.fmean(values)
+    if len(values) < 2:
+        return Interval(middle, -math.inf, math.inf)
+    from scipy.stats import t
+
+    half = t.ppf(0.5 + LEVEL / 2, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return Interval(middle, middle - half, middle + half)
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Mean of `first` minus mean of `second`, of unequal spread (Welch)."""
+    value = statistics.fmean(first) - statistics.fmean(second)
+    if len(first) < 2 or len(second) < 2:
+        return Interval(value, -math.inf, math.inf)
+    spreads = [statistics.variance(part) / len(part) for part in (first, second)]
+    if not any(spreads):
+        return Interval(value, value, value)
+    from scipy.stats import t
+
+    freedom = sum(spreads) ** 2 / sum(
+        spread**2 / (len(part) - 1) for spread, part in zip(spreads, (first, second), strict=True)
+    )
+    half = t.ppf(0.5 + LEVEL / 2, freedom) * sum(spreads) ** 0.5
+    return Interval(value, value - half, value + half)
+
+
+def below(interval: Interval, bound: float = 0.0) -> bool | None:
+    """Whether the true value lies below `bound`: True, False, or None when the interval has both."""
+    if interval.high < bound:
+        return True
+    return False if interval.low > bound else None
+
+
+def every(*answers: bool | None) -> bool | None:
+    """All of them: one failure is enough to fail, one doubt to stay in doubt."""
+    if any(answer is False for answer in answers):
+        return False
+    return None if any(answer is None for answer in answers) else True

@@ -1,0 +1,129 @@
+"""Training efficiency (Figure 3a-c): who learns most per step, token, operation and second.
+
+Parts: equal width; equal compute and equal memory in training (every model as wide as costs what Hyena
+does at the scale's width); a doubled width; a doubled context at as many tokens a step. Learning rates
+are tuned at equal width and kept in the other parts. The paper's own way to equal compute, doubling the
+width of TMM, was found by throughput on its machines; here it is found by counting.
+"""
+
+from typing import Any
+
+from toeplix.experiments import curves, intervals, learning, matching, style
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.learning import Case, at_best, best_rate, losses
+from toeplix.experiments.models import MODELS, model
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C1", "C2", "C8"), False
+COST = "40 minutes on two cores with --jobs 2"
+ANCHOR = "hyena"
+COSTS: dict[str, matching.Cost] = {"compute": matching.compute, "memory": matching.memory}
+FEWER = ("toeplitz", "paper flat", "hyena", "llama")  # where all models would take too long
+SIMILAR = 0.02  # nats per token within which losses are called similar
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    found = learning.tuned(scale, MODELS, rows)
+    for name, settings in MODELS.items():
+        rate = best_rate(rows, name, settings, scale)
+        if rate is None:
+            continue
+        for part, sizes in parts(scale, name, settings).items():
+            for seed in scale.seeds:
+                found.append(Case.of(scale, name, settings, part=part, lr=rate, seed=seed, **sizes))
+    return found
+
+
+def parts(scale: Scale, name: str, settings: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """Sizes that differ from the scale's, by part."""
+    common = {"depth": scale.depth, "context": scale.context, "vocab": scale.vocab}
+    anchor = model(MODELS[ANCHOR], dim=scale.dim, **common)
+    found: dict[str, dict[str, int]] = {
+        part: {"dim": matching.width(settings, anchor, cost, scale.batch)}
+        for part, cost in COSTS.items()
+    }
+    if name in FEWER:
+        found["double width"] = {"dim": scale.dim * 2}
+        found["double context"] = {"context": scale.context * 2, "batch": max(1, scale.batch // 2)}
+    return found
+
+
+measure = learning.measure
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    drawing = style.canvas(3, 2)
+    axes = drawing.subplots(2, 3)
+    for place, along in zip(axes[0], curves.AXES, strict=True):
+        curves.draw(place, rows, along, title="equal width")
+    for place, part in zip(axes[1], COSTS, strict=False):
+        curves.ends(place, at_best(rows, part), title=f"equal {part}", width=True)
+    curves.published(axes[1][2], published)
+    return drawing
+
+
+table = curves.table
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    found = {}
+    compared = {part: at_best(rows, part) for part in ("compute", "memory")}
+    if all("hyena" in groups and "mamba2" in groups for groups in compared.values()):
+        found["C1"] = _against(compared, ("hyena", "mamba2"), SIMILAR, lower=True)
+    wanted = ("llama", "masked")
+    if all(set(wanted) <= set(groups) for groups in compared.values()):
+        found["C2"] = _against(compared, wanted, 0.0, lower=False)
+    if spread := rate_spread(rows):
+        worst = max(spread.values())
+        words = ", ".join(f"{name} {value:.2f}" for name, value in spread.items())
+        found["C8"] = Verdict(
+            holds=worst < 0.1,
+            ours=f"highest minus lowest loss over rates a factor of {_factor(rows):.0f} apart: {words}",
+        )
+    return found
+
+
+def _against(
+    compared: dict[str, dict[str, list[Row]]], others: tuple[str, ...], slack: float, lower: bool
+) -> Verdict:
+    """The paper's TMM, the better of flat and headed, beside others; and ours for comparison."""
+    answers, words = [], []
+    for part, groups in compared.items():
+        ours = min(
+            (
+                losses(groups[name])
+                for name in ("paper flat", "paper 4 heads")
+                if losses(groups[name])
+            ),
+            key=lambda values: sum(values) / len(values),
+        )
+        for other in others:
+            gap = intervals.difference(ours, losses(groups[other]))
+            answers.append(
+                intervals.below(gap, slack)
+                if lower
+                else intervals.below(intervals.difference(losses(groups[other]), ours), slack)
+            )
+            default = intervals.difference(losses(groups["toeplitz"]), losses(groups[other]))
+            words.append(f"equal {part}, TMM minus {other}: {gap} (our default: {default})")
+    return Verdict(holds=intervals.every(*answers), ours="; ".join(words))
+
+
+def rate_spread(rows: list[Row]) -> dict[str, float]:
+    """Highest minus lowest loss over the grid of learning rates, first seed, of each model."""
+    first = min((row["seed"] for row in rows), default=0)
+    grid: dict[str, dict[float, float]] = {}
+    for row in rows:
+        if not row["part"] and row["seed"] == first and row["loss"] is not None:
+            grid.setdefault(row["model"], {})[row["lr"]] = row["loss"]
+    return {
+        name: max(found.values()) - min(found.values())
+        for name, found in grid.items()
+        if len(found) > 1
+    }
+
+
+def _factor(rows: list[Row]) -> float:
+    rates = {row["lr"] for row in rows}
+    return max(rates) / min(rates)
