@@ -61,7 +61,17 @@ class Case:
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     """The paper's flat model on every task, at a second width for language; and our default's start."""
-    taken: tuple[str, ...] = ("data", "protocol", "vocab", "held_out", "dim", "depth", "context", "batch", "steps")
+    taken: tuple[str, ...] = (
+        "data",
+        "protocol",
+        "vocab",
+        "held_out",
+        "dim",
+        "depth",
+        "context",
+        "batch",
+        "steps",
+    )
     taken += ("warmup", "eval_rows")
     sizes: dict[str, Any] = {name: getattr(scale, name) for name in taken}
     found = []

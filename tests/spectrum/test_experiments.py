@@ -1,0 +1,148 @@
+"""Table 1, Figures 1, S4, S5: from nothing to drawings at smoke scale; claims on rows made by hand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from toeplix import Model, build
+from toeplix.experiments import SCALES, filters, index, operators, rows, symbols
+from toeplix.experiments.collect import collect, results_file
+from toeplix.spectrum.errata import table
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_copying_by_hand():
+    inputs, labels = operators.copying(torch.tensor([[7, 8, 9]]))
+    assert inputs.tolist() == [[7, 8, 9, 7, 8, 9]]
+    assert labels.tolist() == [[-100, -100, 7, 8, 9, -100]]
+
+
+def test_an_autoencoder_reads_one_vector_through_circular_windows():
+    config = Model(vocab=11, context=6, dim=4, depth=1)
+    model = operators.Autoencoder(build(config), build(config))
+    assert model.window.tolist() == [[0, 1], [1, 2], [2, 3], [3, 0], [0, 1], [1, 2]]
+    tokens = torch.randint(11, (2, 6))
+    assert model(tokens).shape == (2, 6, 11)
+    names = [name for name in model.state_dict() if name.endswith("kernel")]
+    assert [name.split(".")[0] for name in names] == ["encoder", "decoder"]
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """Rows of all three, from the same trained models."""
+    folder = tmp_path_factory.mktemp("experiments")
+    scale = replace(SCALES["smoke"], data=str(_texts(folder)), vocab=300, held_out=0.5)
+    places = {"results": folder / "results", "work": folder / "work"}
+    found = {name: collect(name, scale, **places) for name in ("index", "symbols", "filters")}
+    for name in found:
+        failed = rows.read(results_file(name, "smoke", places["results"])).values()
+        assert not [row["error"] for row in failed if "error" in row]
+    return found
+
+
+def _texts(folder: Path) -> Path:
+    """A few documents: the paragraphs of the README."""
+    file = folder / "texts.jsonl"
+    parts = (ROOT / "README.md").read_text().split("\n\n")
+    file.write_text("".join(json.dumps({"text": part}) + "\n" for part in parts if part.strip()))
+    return file
+
+
+def test_from_nothing_to_drawings(smoke):
+    published = rows.flat(ROOT / "results" / "index" / "published.jsonl")
+    assert len(smoke["index"]) == 7
+    tasks = {row["task"] for row in smoke["index"]}
+    assert tasks == {"untrained", "language", "copy", "autoencoder"}
+    for module, name in ((index, "index"), (symbols, "symbols"), (filters, "filters")):
+        assert module.figure(smoke[name], published if name == "index" else []).axes
+        assert len(module.table(smoke[name])) >= 7
+        assert set(module.holds(smoke[name])) == set(module.CLAIMS)
+    for row in smoke["index"]:
+        assert all(entry["status"] == "certified" for entry in row["filters"])
+    copied = [row for row in smoke["index"] if row["task"] == "copy"]
+    assert all(0 <= row["accuracy"] <= 1 for row in copied)
+
+
+def test_the_same_weights_serve_all_three(smoke):
+    for first, second in zip(smoke["symbols"], smoke["filters"], strict=True):
+        assert [entry["taps"] for entry in first["filters"]] == [
+            entry["taps"] for entry in second["filters"]
+        ]
+
+
+def made(
+    task: str, values: list[int | None], *, accuracy: float | None = None, seed: int = 0
+) -> dict:
+    """A row of `index` by hand, of 101 taps."""
+    entries = [
+        {
+            "layer": str(i),
+            "part": "",
+            "index": value,
+            "z": None if value is None else value / 5 + 10,
+        }
+        for i, value in enumerate(values)
+    ]
+    total = None if None in values else sum(value or 0 for value in values)
+    return {
+        "task": task,
+        "model": "paper flat",
+        "dim": 64,
+        "context": 101,
+        "seed": seed,
+        "accuracy": accuracy,
+        "filters": entries,
+        "composed": {"": total},
+    }
+
+
+def decided(language: int, copy: int, coder: int, accuracy: float = 1.0):
+    found = []
+    for seed in range(3):
+        found += [made("language", [language, language - seed], seed=seed)]
+        found += [made("copy", [copy, copy - seed], accuracy=accuracy, seed=seed)]
+        found += [made("autoencoder", [coder, coder - seed], accuracy=0.2, seed=seed)]
+    return index.holds(found)
+
+
+def test_claims_on_indices():
+    assert decided(0, -40, -50)["C15"].holds is True
+    assert decided(-50, -40, -50)["C15"].holds is False
+    assert decided(0, 0, -50)["C15"].holds is False
+    assert (
+        decided(-1, -40, -50)["C15"].holds is None
+    )  # about two of a hundred: the interval has both
+    assert decided(0, -40, -50)["C16"].holds is True
+    assert decided(0, -40, -50, accuracy=0.5)["C16"].holds is None
+    assert index.holds([made("language", [0])]) == {}
+
+
+def test_perfect_copying_with_invertible_filters_would_refute():
+    found = [made(task, [0, 0], accuracy=1.0) for task in ("language", "copy", "autoencoder")]
+    assert index.holds(found)["C16"].holds is False
+
+
+def recent(task: str, share: float, seed: int) -> dict:
+    entries = [{"recency": share + 0.001 * seed, "centre": 1.0, "mode": 0}]
+    return {"task": task, "model": "paper flat", "dim": 64, "context": 64, "filters": entries}
+
+
+@pytest.mark.parametrize(
+    ("language", "coder", "answer"), [(0.6, 0.13, True), (0.12, 0.13, False), (0.6, 0.5, False)]
+)
+def test_claims_on_recency(language, coder, answer):
+    found = []
+    for seed in range(3):
+        found += [recent("untrained", 0.125, seed), recent("language", language, seed)]
+        found += [recent("autoencoder", coder, seed)]
+    assert filters.holds(found)["C17"].holds is answer
+
+
+def test_the_published_rows_are_the_table():
+    published = rows.flat(ROOT / "results" / "index" / "published.jsonl")
+    assert {row["label"]: row["indices"] for row in published} == table()
+    assert all(min(row["indices"]) >= -(row["context"] - 1) for row in published)
