@@ -206,9 +206,9 @@ def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:
     return found
 
 
-def losses(rows: list[Row]) -> list[float]:
-    """Final held-out losses, in nats per token; a diverged run has none."""
-    return [row["loss"] for row in rows if row["loss"] is not None]
+def losses(rows: list[Row]) -> dict[int, float]:
+    """Final held-out losses by seed, in nats per token; a diverged run has none."""
+    return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
 
 
 def _level(rows: list[Row]) -> float:
