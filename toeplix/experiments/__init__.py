@@ -10,7 +10,7 @@ To add an experiment, write such a module and name it here.
 """
 
 import importlib
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from toeplix.experiments.claims import Verdict
 from toeplix.experiments.rows import Row
@@ -33,6 +33,7 @@ EXPERIMENTS = {
 }
 
 
+@runtime_checkable
 class Experiment(Protocol):
     """What a module of this package offers."""
 

@@ -50,18 +50,18 @@ def collect(
     with locked(file.parent), workers(1 if experiment.ALONE else jobs) as measure_all:
         for _ in range(TRIES):
             present = rows.read(file)
-            wanted = experiment.cases(scale, rows.flat(file))
+            records = [rows.record(case) for case in experiment.cases(scale, rows.flat(file))]
+            wanted = {rows.key(fields): fields for fields in records}
             missing = [
-                case
-                for case in wanted
-                if rows.key(rows.record(case)) not in tried
-                and "found" not in present.get(rows.key(rows.record(case)), {})
+                fields
+                for key, fields in wanted.items()
+                if key not in tried and "found" not in present.get(key, {})
             ]
             if not missing:
                 break
             done = len(wanted) - len(missing)
             report({}, done, len(wanted))
-            for row in measure_all(name, [rows.record(case) for case in missing], work):
+            for row in measure_all(name, missing, work):
                 tried.add(rows.key(row["case"]))
                 rows.append(file, row)
                 done += 1
@@ -128,10 +128,12 @@ def _side_by_side(
                     return
                 try:
                     ended.put(slot.submit(measured, name, fields, work).result())
-                except BrokenProcessPool:
-                    slot.shutdown(wait=False)
-                    slot = _worker(jobs)
-                    error = "its process died: too little memory?"
+                except BaseException as problem:  # every case that was taken gets its row
+                    error = f"{type(problem).__name__}: {problem}"
+                    if isinstance(problem, BrokenProcessPool):
+                        error = "its process died: too little memory?"
+                        slot.shutdown(wait=False)
+                        slot = _worker(jobs)
                     ended.put({"case": fields, "error": error, "seconds": 0, **rows.provenance()})
         finally:
             slots.put(slot)

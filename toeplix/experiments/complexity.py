@@ -35,6 +35,7 @@ class Case:
     depth: int
     vocab: int
     timing: float
+    memory: bool
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
@@ -47,6 +48,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
             depth=depth[what],
             vocab=scale.vocab,
             timing=scale.timing,
+            memory=scale.memory,
         )
         for what in depth
         for context in scale.contexts
@@ -63,7 +65,9 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     del calls
     return {
         "seconds": {name: statistics.median(times[name]) for name in fitting},
-        "peak_bytes": {name: timing.peak_extra_bytes(prepare, case, name) for name in fitting},
+        "peak_bytes": {
+            name: timing.peak_extra_bytes(prepare, case, name) for name in fitting if case.memory
+        },
     }
 
 
@@ -171,7 +175,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         row = max(both, key=lambda row: row["context"])
         time = row["seconds"]["llama"] / row["seconds"]["paper flat"]
         peaks = row["peak_bytes"]
-        lean = peaks["llama"] / peaks["paper flat"] if peaks["llama"] else None
+        lean = peaks["llama"] / peaks["paper flat"] if peaks.get("llama") else None
         words = f"prefill of {row['context']} tokens: attention takes {time:.1f} times as long"
         words += "" if lean is None else f" and {lean:.1f} times the memory"
         found["C20"] = Verdict(holds=time > 1 and (lean or 2) > 1, ours=words)

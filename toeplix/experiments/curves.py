@@ -29,7 +29,7 @@ def draw(axes: Any, rows: list[Row], along: str, *, title: str = "", part: str =
 def ends(axes: Any, groups: dict[str, list[Row]], *, title: str = "", width: bool = False) -> None:
     """Final losses, a dot a seed, and a line at their mean."""
     for place, (name, group) in enumerate(groups.items()):
-        values = losses(group)
+        values = list(losses(group).values())
         axes.plot(values, [place] * len(values), **style.look(name, linestyle="none", markersize=4))
         if values:
             axes.plot(statistics.fmean(values), place, "|", color="black", markersize=12)
@@ -66,7 +66,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
     found = []
     for part in parts:
         for name, group in at_best(rows, part).items():
-            values = losses(group)
+            values = list(losses(group).values())
             gone = len(group) - len(values)
             words = [str(intervals.mean(values))] if values else []
             words += [f"{gone} of {len(group)} diverged"] if gone else []
@@ -88,5 +88,5 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
 def gap(rows: list[Row], first: str, second: str, part: str = "") -> intervals.Interval | None:
     """Loss of `first` minus loss of `second`, each at its best rate; None where one is missing."""
     groups = at_best(rows, part)
-    pairs = [losses(groups.get(name, [])) for name in (first, second)]
-    return intervals.difference(*pairs) if all(pairs) else None
+    one, other = (losses(groups.get(name, [])) for name in (first, second))
+    return intervals.difference(one, other) if set(one) & set(other) else None

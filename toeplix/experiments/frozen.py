@@ -39,17 +39,18 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 
 def holds(rows: list[Row]) -> dict[str, Verdict]:
     groups = at_best(rows)
-    wanted = ("paper flat", "paper 4 heads", "frozen flat", "frozen 4 heads")
-    if not all(losses(groups.get(name, [])) for name in wanted):
-        return {}
-    flat = intervals.difference(losses(groups["paper flat"]), losses(groups["frozen flat"]))
-    heads = intervals.difference(losses(groups["paper 4 heads"]), losses(groups["frozen 4 heads"]))
-    # the price of freezing is -gap; both have intervals of their own
-    softer = None
-    if abs(heads.value) < abs(flat.value) and heads.low > flat.high:
-        softer = True
-    elif heads.high < flat.low:
-        softer = False
-    words = f"trained minus frozen, flat: {flat}; with 4 heads: {heads}"
-    answer = intervals.every(intervals.below(flat), intervals.below(heads), softer)
+    prices = {}  # of freezing, by seed
+    for kind in ("flat", "4 heads"):
+        free, fixed = (losses(groups.get(f"{how} {kind}", [])) for how in ("paper", "frozen"))
+        if not set(free) & set(fixed):
+            return {}
+        prices[kind] = {seed: fixed[seed] - free[seed] for seed in set(free) & set(fixed)}
+    flat, heads = (intervals.mean(list(price.values())) for price in prices.values())
+    softer = intervals.difference(prices["4 heads"], prices["flat"])
+    words = (
+        f"frozen minus trained, flat: {flat}; with 4 heads: {heads}; heads soften it by {softer}"
+    )
+    answer = intervals.every(
+        intervals.below(flat.flipped), intervals.below(heads.flipped), intervals.below(softer)
+    )
     return {"C6": Verdict(holds=answer, ours=words)}

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 LEVEL = 0.95
@@ -33,25 +33,14 @@ def mean(values: Sequence[float]) -> Interval:
         return Interval(middle, -math.inf, math.inf)
     from scipy.stats import t
 
-    half = t.ppf(0.5 + LEVEL / 2, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    quantile = float(t.ppf(0.5 + LEVEL / 2, len(values) - 1))
+    half = quantile * statistics.stdev(values) / len(values) ** 0.5
     return Interval(middle, middle - half, middle + half)
 
 
-def difference(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Mean of `first` minus mean of `second`, of unequal spread (Welch)."""
-    value = statistics.fmean(first) - statistics.fmean(second)
-    if len(first) < 2 or len(second) < 2:
-        return Interval(value, -math.inf, math.inf)
-    spreads = [statistics.variance(part) / len(part) for part in (first, second)]
-    if not any(spreads):
-        return Interval(value, value, value)
-    from scipy.stats import t
-
-    freedom = sum(spreads) ** 2 / sum(
-        spread**2 / (len(part) - 1) for spread, part in zip(spreads, (first, second), strict=True)
-    )
-    half = t.ppf(0.5 + LEVEL / 2, freedom) * sum(spreads) ** 0.5
-    return Interval(value, value - half, value + half)
+def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Interval:
+    """Mean of `first` minus `second`, paired by seed: a seed is a data order, the same for both."""
+    return mean([first[seed] - second[seed] for seed in sorted(set(first) & set(second))])
 
 
 def below(interval: Interval, bound: float = 0.0) -> bool | None:

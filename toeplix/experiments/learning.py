@@ -158,7 +158,7 @@ def relative_time(case: Case, config: Model) -> float:
         "case": prepare("case", config, case.batch),
         "reference": prepare("reference", reference, case.batch),
     }
-    times = timing.interleaved(calls, seconds=case.timing, least=3)
+    times = timing.interleaved(calls, seconds=case.timing / len(calls) / 3, least=3)
     return round(timing.median_ratio(times["case"], times["reference"]), 4)
 
 
@@ -206,9 +206,9 @@ def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:
     return found
 
 
-def losses(rows: list[Row]) -> list[float]:
-    """Final held-out losses, in nats per token; a diverged run has none."""
-    return [row["loss"] for row in rows if row["loss"] is not None]
+def losses(rows: list[Row]) -> dict[int, float]:
+    """Final held-out losses by seed, in nats per token; a diverged run has none."""
+    return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
 
 
 def _level(rows: list[Row]) -> float:

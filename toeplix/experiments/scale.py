@@ -29,6 +29,7 @@ class Scale:
     dims: tuple[int, ...]  # where widths are compared
     contexts: tuple[int, ...]  # where lengths are compared
     timing: float  # seconds that a timing takes
+    memory: bool = True  # peaks are measured too, each in a process of its own
 
 
 SCALES = {
@@ -63,7 +64,7 @@ SCALES = {
         batch=8,
         steps=300,
         warmup=30,
-        rates=(2e-3, 6e-3, 1.6e-2),
+        rates=(2e-3, 6e-3, 1.6e-2, 4e-2),
         seeds=(0, 1, 2),
         eval_rows=128,
         dims=(128, 256, 512),
@@ -85,8 +86,9 @@ SCALES = {
         rates=(6e-3,),
         seeds=(0,),
         eval_rows=4,
-        dims=(16, 32),
-        contexts=(16, 64, 256),
+        dims=(16,),
+        contexts=(16, 32, 64),
         timing=0.0,
+        memory=False,
     ),
 }

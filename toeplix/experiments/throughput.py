@@ -32,6 +32,7 @@ class Case:
     batch: int
     vocab: int
     timing: float
+    memory: bool
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
@@ -44,6 +45,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
             batch=scale.batch if small else max(BATCH, scale.batch // 16),
             vocab=scale.vocab,
             timing=scale.timing,
+            memory=scale.memory,
         )
         for dim in scale.dims
     ]
@@ -70,7 +72,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
         "spread": {name: _spread(times[name], base) for name in COMPARED},
         "peak_bytes": {
             name: timing.peak_extra_bytes(prepare, name, config, case.batch)
-            for name, config in configs.items()
+            for name, config in (configs if case.memory else {}).items()
         },
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from toeplix.experiments import curves, intervals, learning, style
 from toeplix.experiments.claims import Verdict
-from toeplix.experiments.learning import Case, at_best, losses
+from toeplix.experiments.learning import Case, at_best
 from toeplix.experiments.models import PAPER_FLAT, PAPER_HEADS
 from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
@@ -74,15 +74,13 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         words = "; ".join(f"{name}, one layer minus two: {gap}" for name, gap in known.items())
         answer = intervals.every(*(intervals.below(gap) for gap in known.values()))
         found["C4"] = Verdict(holds=answer, ours=words)
-    groups = at_best(rows)
     answers, sentences = [], []
     for kind in ("heads", "kernels"):
-        names = [_name(kind, number) for number in NUMBERS]
-        if not all(losses(groups.get(name, [])) for name in names):
+        helps = curves.gap(rows, _name(kind, 4), BASE)
+        rises = curves.gap(rows, _name(kind, NUMBERS[-1]), _name(kind, 4))
+        if helps is None or rises is None:
             return found
-        rises = intervals.difference(losses(groups[names[-1]]), losses(groups[names[2]]))
-        helps = intervals.difference(losses(groups[names[2]]), losses(groups[BASE]))
         answers += [intervals.below(helps), intervals.below(rises.flipped)]
-        sentences.append(f"4 {kind} minus flat: {helps}, 16 minus 4 {kind}: {rises}")
+        sentences.append(f"4 {kind} minus flat: {helps}, {NUMBERS[-1]} minus 4 {kind}: {rises}")
     found["C5"] = Verdict(holds=intervals.every(*answers), ours="; ".join(sentences))
     return found
