@@ -42,6 +42,7 @@ def spectrum(
         raise typer.BadParameter("name a checkpoint: toeplix spectrum runs/mine/model")
     from toeplix.spectrum import layers, report
 
+    _installed("scipy", *(["matplotlib"] if figures else []))
     found, config = layers.read(checkpoint)
     start = layers.initialisation(config)
     with console.status("") as status:
@@ -59,3 +60,12 @@ def spectrum(
         folder = out or checkpoint / "spectrum"
         written = page.write(found, rows, folder, str(checkpoint), config)
         console.print(f"{written} and, beside it, rows.json and the figures", markup=False)
+
+
+def _installed(*names: str) -> None:
+    """Before minutes of measuring, not after them."""
+    from importlib.util import find_spec
+
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"{' and '.join(missing)} not found: pip install 'toeplix[spectrum]'")

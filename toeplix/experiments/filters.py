@@ -77,9 +77,15 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def recency(rows: list[Row]) -> list[float]:
-    """Mean over the filters of a model."""
-    return [statistics.fmean(entry["recency"] for entry in row["filters"]) for row in rows]
+def recency(rows: list[Row]) -> dict[int, float]:
+    """Mean over the filters of a model, by seed."""
+    return {
+        row["seed"]: statistics.fmean(entry["recency"] for entry in row["filters"]) for row in rows
+    }
+
+
+def _mean(rows: list[Row]) -> intervals.Interval:
+    return intervals.mean(list(recency(rows).values()))
 
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
@@ -91,7 +97,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             {
                 "model": name,
                 "n": context,
-                f"energy in the newest 1/{PART}": str(intervals.mean(recency(group))),
+                f"energy in the newest 1/{PART}": str(_mean(group)),
                 "mean lag / n": f"{statistics.fmean(e['centre'] for e in filters) / context:.3f}",
                 "nearest shifts": ", ".join(str(entry["mode"]) for entry in group[0]["filters"]),
             }
@@ -105,10 +111,10 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     if not (untrained and language and coders):
         return {}
     bias = intervals.difference(recency(language), recency(untrained))
-    none = intervals.mean(recency(coders))
+    none = _mean(coders)
     answer = intervals.every(intervals.below(bias.flipped), intervals.below(none, 1 / PART + NONE))
     words = (
-        f"energy in the newest 1/{PART} of the taps: language {intervals.mean(recency(language))}, "
-        f"untrained {intervals.mean(recency(untrained))}, autoencoder {none}"
+        f"energy in the newest 1/{PART} of the taps: language {_mean(language)}, "
+        f"untrained {_mean(untrained)}, autoencoder {none}"
     )
     return {"C17": Verdict(holds=answer, ours=words)}

@@ -70,27 +70,27 @@ def _composed(kernels: list[torch.Tensor]) -> int | None:
     return index(reduce(convolved, kernels), eps=1e-9).index
 
 
-def shares(rows: list[Row], part: str = "") -> list[float]:
-    """Mean of -index / (n - 1), a number a model: 0 to 1, and 1/2 for noise."""
+def shares(rows: list[Row], part: str | None = None) -> list[float]:
+    """Mean of -index / (n - 1), a number a model: 0 to 1, and 1/2 for noise; of one part, or all."""
     found = []
     for row in rows:
         values = [
             -entry["index"] / max(1, row["context"] - 1)
             for entry in row["filters"]
-            if entry["index"] is not None and entry["part"] in (part, "")
+            if entry["index"] is not None and part in (None, entry["part"])
         ]
         if values:
             found.append(statistics.fmean(values))
     return found
 
 
-def zs(rows: list[Row], part: str = "") -> list[float]:
+def zs(rows: list[Row], part: str | None = None) -> list[float]:
     """Of the filters of all rows, against noise."""
     return [
         entry["z"]
         for row in rows
         for entry in row["filters"]
-        if entry["z"] is not None and entry["part"] in (part, "")
+        if entry["z"] is not None and part in (None, entry["part"])
     ]
 
 

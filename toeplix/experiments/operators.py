@@ -78,13 +78,13 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     for seed in scale.seeds:
         for name, settings in STARTS.items():
             rates = sorted(scale.rates) or [models.published_rate(settings)]
-            rate = rates[len(rates) // 2]
-            common = {"model": name, "settings": settings, "lr": rate, "seed": seed}
-            found += [Case(task="language", **(sizes | common))]
+            common = {"model": name, "settings": settings, "lr": rates[0], "seed": seed}
+            text = sizes | common | {"lr": rates[len(rates) // 2]}
+            found += [Case(task="language", **text)]
             found += [Case(task="copy", **(sizes | common | {"context": 2 * scale.context}))]
             if name == "paper flat":
                 found += [Case(task="untrained", **(sizes | common))]
-                found += [Case(task="language", **(sizes | common | {"dim": scale.dim // 2}))]
+                found += [Case(task="language", **(text | {"dim": scale.dim // 2}))]
                 found += [Case(task="autoencoder", **(sizes | common | _squeezed(scale)))]
     return found
 
