@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from toeplix import Model, build, save
@@ -49,6 +50,19 @@ def test_checkpoints_and_runs(tmp_path):
         assert [layer.name for layer in found] == ["blocks.0", "blocks.1"]
         assert torch.equal(found[0].kernel, layers(model)[0].kernel)
         assert initialisation(record) == "kaiming"
+
+
+def test_weights_in_several_files(tmp_path):
+    """As `save_pretrained` writes large models."""
+    model = build(Model(**SMALL, depth=2))
+    state = {name: value.contiguous() for name, value in model.state_dict().items()}
+    first = {name: value for name, value in state.items() if "blocks.1" in name}
+    save_file(first, tmp_path / "model-00001-of-00002.safetensors")
+    rest = {name: value for name, value in state.items() if name not in first}
+    save_file(rest, tmp_path / "model-00002-of-00002.safetensors")
+    found, config = read(tmp_path)
+    assert [layer.name for layer in found] == ["blocks.0", "blocks.1"]
+    assert config == {}
 
 
 def test_where_filters_start():
