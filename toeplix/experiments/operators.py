@@ -81,7 +81,8 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
             common = {"model": name, "settings": settings, "lr": rates[0], "seed": seed}
             text = sizes | common | {"lr": rates[len(rates) // 2]}
             found += [Case(task="language", **text)]
-            found += [Case(task="copy", **(sizes | common | {"context": 2 * scale.context}))]
+            twice = {"context": 2 * scale.context, "steps": 2 * scale.steps}
+            found += [Case(task="copy", **(sizes | common | twice))]
             if name == "paper flat":
                 found += [Case(task="untrained", **(sizes | common))]
                 found += [Case(task="language", **(text | {"dim": scale.dim // 2}))]
