@@ -85,6 +85,7 @@ def test_a_failure_is_a_row_and_says_what(tmp_path):
 RUN = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
 from toeplix.experiments import EXPERIMENTS, SCALES
 from toeplix.experiments.collect import collect
@@ -141,3 +142,16 @@ def test_two_at_once_are_refused(tmp_path):
     (tmp_path / "squares").mkdir()
     with locked(tmp_path / "squares"), pytest.raises(OSError, match="another process"):
         collect("squares", SCALES["smoke"], results=tmp_path, work=tmp_path / "work")
+
+
+def test_a_field_that_a_case_has_got_since(tmp_path):
+    """Rows from before keep their place; rows of a field that is gone do not count."""
+    file = results_file("squares", "smoke", tmp_path)
+    file.parent.mkdir()
+    file.write_text('{"case": {}, "found": {}}\n{"case": {"number": 1, "gone": 2}, "found": {}}\n')
+
+    @dataclass(frozen=True, kw_only=True)
+    class Later:
+        number: int = 7
+
+    assert set(collecting.known(Later, file)) == {'{"number": 7}'}

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from toeplix.experiments import report
+from toeplix.experiments import EXPERIMENTS, SCALES, load, report, rows
 from toeplix.experiments.claims import CLAIMS
+from toeplix.experiments.collect import known, results_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,6 +16,15 @@ def test_the_document_in_docs_is_what_the_rows_say(monkeypatch):
     monkeypatch.chdir(ROOT)
     written = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     assert written == report.markdown(), "run `toeplix report` and commit what it writes"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_rows_on_disk_are_those_of_the_scale(name):
+    """Of a size that was given up, or of a model that has changed, no row stays behind."""
+    file = results_file(name, "laptop", ROOT / "results")
+    cases = load(name).cases(SCALES["laptop"], rows.flat(file))
+    wanted = {rows.key(rows.record(case)) for case in cases}
+    assert set(known(load(name).Case, file)) <= wanted
 
 
 def test_without_rows_all_is_open(tmp_path):

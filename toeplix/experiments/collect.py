@@ -49,7 +49,7 @@ def collect(
     tried: set[str] = set()
     with locked(file.parent), workers(1 if experiment.ALONE else jobs) as measure_all:
         for _ in range(TRIES):
-            present = rows.read(file)
+            present = known(experiment.Case, file)
             records = [rows.record(case) for case in experiment.cases(scale, rows.flat(file))]
             wanted = {rows.key(fields): fields for fields in records}
             missing = [
@@ -67,6 +67,15 @@ def collect(
                 done += 1
                 report(row, done, len(wanted))
     return rows.flat(file)
+
+
+def known(kind: type, file: Path) -> dict[str, dict[str, Any]]:
+    """Rows by case. Fields that cases got later take their defaults; rows of other fields are old."""
+    found = {}
+    for row in rows.read(file).values():
+        with contextlib.suppress(TypeError):
+            found[rows.key(rows.record(kind(**row["case"])))] = row
+    return found
 
 
 def measured(name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def mean(values: Sequence[float]) -> Interval:
 
 
 def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Interval:
-    """Mean of `first` minus `second`, paired by seed: a seed is a data order, the same for both."""
+    """Mean of `first` minus `second`, paired by seed."""
     return mean([first[seed] - second[seed] for seed in sorted(set(first) & set(second))])
 
 
