@@ -16,6 +16,7 @@ from toeplix.commands.demo import demo
 from toeplix.commands.experiments import figure, report, run
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
+from toeplix.commands.spectrum import spectrum
 from toeplix.commands.train import command as train
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
+app.command("spectrum")(spectrum)
 app.command("run")(run)
 app.command("figure")(figure)
 app.command("report")(report)

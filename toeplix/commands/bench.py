@@ -128,6 +128,18 @@ def tokenizing(
     _report(building.run(_console(None), names, size, vocab, rounds, processes), out)
 
 
+@bench.command()
+def spectrum(
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time for each contender.")] = 1.0,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """Certified indices of filters beside companion roots and uniform sampling."""
+    from toeplix.bench import spectrum as filters
+
+    _report(filters.run(_console(threads), seconds), out)
+
+
 def _console(threads: int | None) -> Console:
     if threads is not None:
         import torch

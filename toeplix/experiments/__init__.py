@@ -27,6 +27,9 @@ EXPERIMENTS = {
     "throughput": "toeplix.experiments.throughput",
     "complexity": "toeplix.experiments.complexity",
     "decoding": "toeplix.experiments.decoding",
+    "index": "toeplix.experiments.index",
+    "symbols": "toeplix.experiments.symbols",
+    "filters": "toeplix.experiments.filters",
 }
 
 
