@@ -13,6 +13,7 @@ import typer
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
+from toeplix.commands.eval import evaluate
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
 from toeplix.commands.train import command as train
@@ -30,6 +31,7 @@ app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
+app.command("eval", no_args_is_help=True)(evaluate)
 
 
 @app.callback(invoke_without_command=True)

@@ -13,14 +13,13 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from toeplix.evaluation.formats import FORMATS
 from toeplix.evaluation.squad import SquadV2
 
 
 class MissingData(ValueError):
-    """A data set that is neither on disk nor at the hub, in one line."""
+    """A data set that cannot be had, from disk or from the hub, in one line."""
 
 
 @contextlib.contextmanager
@@ -39,25 +38,41 @@ def sources(root: Path | None) -> Iterator[dict[str, str]]:
             return from_hub(hub, path, name, options)
         found = local(root, path, name)
         if found[1]:
-            notes[path if name in (None, "default") else f"{path}/{name}"] = found[1]
+            notes[dataset(path, name)] = found[1]
         return found[0]
 
     def load(path: str, *rest: Any, **options: Any) -> Any:
         return SquadV2() if path == "squad_v2" else metric(path, *rest, **options)
 
     with (
-        mock.patch.object(datasets, "load_dataset", load_dataset),
-        mock.patch.object(evaluate, "load", load),
+        replaced(datasets, "load_dataset", load_dataset),
+        replaced(evaluate, "load", load),
         sentences(root),
     ):
         yield notes
+
+
+@contextlib.contextmanager
+def replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    """Another value under a module's name, as long as the context lasts."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def dataset(path: str | None, name: str | None) -> str:
+    """A data set of the hub and its configuration, in words."""
+    return str(path) if name in (None, "default") else f"{path} ({name})"
 
 
 def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
     """The data set as `datasets` has it, and a note."""
     from datasets import Dataset, DatasetDict
 
-    called = path if name in (None, "default") else f"{path} ({name})"
+    called = dataset(path, name)
     if path not in FORMATS:
         raise MissingData(
             f"{called}: no local format is known for this data set: leave --data-root out, or choose "
@@ -69,8 +84,11 @@ def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
         raise MissingData(
             f"{called}: {problem}: put the file there, or leave --data-root out to read the hub's"
         ) from problem
-    except (KeyError, IndexError, TypeError) as problem:
-        raise ValueError(f"{called}: a file under {root} is not in its published format ({problem!r})") from problem
+    except (ValueError, KeyError, IndexError, TypeError) as problem:
+        reason = str(problem) if isinstance(problem, ValueError) else repr(problem)
+        raise MissingData(
+            f"{called}: a file under {root} is not in its published format: {reason}"
+        ) from problem
     if not all(splits.values()):
         raise MissingData(f"{called}: {file} has no rows")
     made = {split: Dataset.from_list(rows) for split, rows in splits.items()}
@@ -85,9 +103,8 @@ def from_hub(hub: Any, path: str, name: str | None, options: dict[str, Any]) -> 
         return hub(path=path, name=name, **options)
     except Exception as problem:  # of the network, the hub or the data: any class
         reason = str(problem).strip().partition("\n")[0] or type(problem).__name__
-        called = path if name in (None, "default") else f"{path} ({name})"
         raise MissingData(
-            f"{called}: cannot be read from the Hugging Face hub: {reason}; --data-root DIR reads "
+            f"{dataset(path, name)}: cannot be read from the Hugging Face hub: {reason}; --data-root DIR reads "
             "published files instead"
         ) from problem
 
@@ -103,7 +120,7 @@ def sentences(root: Path | None) -> Iterator[None]:
     places = [*package_data()]
     if root is not None:
         places += [str(folder) for folder in root.rglob("nltk_data") if folder.is_dir()]
-    with mock.patch.object(nltk.data, "path", [*nltk.data.path, *places]):
+    with replaced(nltk.data, "path", [*nltk.data.path, *places]):
         yield
 
 

@@ -60,34 +60,36 @@ class SquadV2:
         self, *, predictions: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]]
     ) -> dict[str, float]:
         rows = singles(predictions, references)
+        answerable = [bool(row["answerable"]) for row in rows]
         found: dict[str, float] = {}
-        kinds = {"": (0.0, 1.0), "HasAns_": (1.0,), "NoAns_": (0.0,)}
-        for prefix, answerable in kinds.items():
-            chosen = [row for row in rows if row["answerable"] in answerable]
+        kinds = {"": (True, False), "HasAns_": (True,), "NoAns_": (False,)}
+        for prefix, kind in kinds.items():
+            chosen = [row for row, has in zip(rows, answerable, strict=True) if has in kind]
             if chosen:
                 for name in ("exact", "f1"):
                     total = sum(row[name] for row in chosen)
                     found[prefix + name] = 100 * total / len(chosen)
                 found[prefix + "total"] = len(chosen)
         doubts = [prediction["no_answer_probability"] for prediction in predictions]
+        empty = [not prediction["prediction_text"] for prediction in predictions]
         for name in ("exact", "f1"):
-            value, threshold = abstaining(rows, doubts, name)
+            value, threshold = abstaining([row[name] for row in rows], answerable, empty, doubts)
             found[f"best_{name}"], found[f"best_{name}_thresh"] = value, threshold
         return found
 
 
 def abstaining(
-    rows: Sequence[dict[str, float]], doubts: Sequence[float], name: str
+    scores: Sequence[float],
+    answerable: Sequence[bool],
+    empty: Sequence[bool],
+    doubts: Sequence[float],
 ) -> tuple[float, float]:
     """The best score over all thresholds above which the model abstains, and that threshold."""
     # abstaining everywhere is right for the unanswerable; then answer, the least doubtful first
-    total = sum(1 - row["answerable"] for row in rows)
+    total = float(answerable.count(False))
     most, threshold = total, 0.0
-    for doubt, row in sorted(zip(doubts, rows, strict=True), key=lambda pair: pair[0]):
-        if row["answerable"]:
-            total += row[name]
-        elif not row[name]:  # no longer right; an empty answer stays so
-            total -= 1
+    for place in sorted(range(len(scores)), key=lambda place: doubts[place]):
+        total += scores[place] if answerable[place] else 0.0 if empty[place] else -1.0
         if total > most:
-            most, threshold = total, doubt
-    return 100 * most / max(1, len(rows)), threshold
+            most, threshold = total, doubts[place]
+    return 100 * most / max(1, len(scores)), threshold
