@@ -5,6 +5,7 @@ Left alone it cuts prompts silently and refuses answers that are longer than the
 
 from typing import Any
 
+import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
@@ -15,9 +16,14 @@ from toeplix.evaluation.model import NEW
 class Borrowed(HFLM):
     """A model by its name at the hub, or its directory."""
 
-    def __init__(self, pretrained: str, **options: Any) -> None:
+    def __init__(self, pretrained: str, *, batch_size: int | str, device: str | None) -> None:
+        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        # finding the largest batch by trying needs memory that reports its end, as GPUs have it
+        size = 8 if batch_size == "auto" and where == "cpu" else batch_size
         try:
-            super().__init__(pretrained=pretrained, trust_remote_code=False, **options)
+            super().__init__(
+                pretrained=pretrained, trust_remote_code=False, batch_size=size, device=where
+            )
         except Exception as problem:  # of the hub, the network or the files: any class
             reason = str(problem).strip().partition("\n")[0] or type(problem).__name__
             raise ValueError(f"{pretrained} cannot be loaded: {reason}") from problem
