@@ -1,7 +1,7 @@
 """MiniLongBench's files hold prompts as a model saw them; here they become rows of the stock task again.
 
 The task's own template says where the context and the question are; filled in again it gives the same
-prompt, up to the number of spaces between words.
+prompt, up to spaces at its end.
 """
 
 import json
@@ -30,7 +30,7 @@ def fields_of(prompt: str, template: str) -> dict[str, str]:
     """What filled the template's `{{context}}` and `{{question}}`; spaces at the end do not count."""
     literals = re.split(r"\{\{(context|question)\}\}", template.rstrip())
     pattern = "".join(
-        f"(?P<{part}>.*)" if place % 2 else re.sub(r"(\\?\s)+", r"\\s+", re.escape(part))
+        f"(?P<{part}>.*)" if place % 2 else re.escape(part)
         for place, part in enumerate(literals)
     )
     matched = re.fullmatch(pattern, prompt.rstrip(), re.DOTALL)
