@@ -60,7 +60,7 @@ def evaluate(
     device: str | None = None,
     limit: int | None = None,
     available: bool = False,
-    bootstrap: int = 1000,
+    bootstrap: int = 100,
 ) -> Report:
     """Every model on every task, without examples in the prompt.
 

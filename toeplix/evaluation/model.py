@@ -54,7 +54,9 @@ class Checkpoint(TemplateLM):
                 f"{self.source}: the tokenizer has {tokenizer.vocab} tokens, "
                 f"the model {model.config.vocab}"
             )
-        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if device is None or not torch.cuda.is_available():  # the harness asks for cuda:0 by itself
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device = torch.device(device)
         self.model: LanguageModel = model.to(self._device)
         self.tokens = tokenizer
         self.batch = _batch(batch_size)
