@@ -21,7 +21,8 @@ class Batches:
 
     def __init__(self, run: Run, store: Store, rank: int, processes: int) -> None:
         kind = KINDS[run.protocol]
-        self.rows = kind(store.train, context=run.model.context, seed=run.seed)
+        order = run.seed if run.data_seed < 0 else run.data_seed
+        self.rows = kind(store.train, context=run.model.context, seed=order)
         self.batch, self.parts = run.batch, run.accumulate
         self.rank, self.processes = rank, processes
 

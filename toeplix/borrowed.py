@@ -24,6 +24,7 @@ from toeplix.config import Model
 from toeplix.model import LanguageModel
 
 LONGEST = 2048  # positions that rotary embeddings are prepared for, at least
+CHUNK = 64  # of the scan: its reference in PyTorch takes time and memory in proportion beyond it
 
 
 class Borrowed(LanguageModel):
@@ -95,7 +96,7 @@ def mamba2(config: Model) -> LanguageModel:
         n_groups=heads,
         expand=2,
         conv_kernel=4,
-        chunk_size=min(config.context, 256),
+        chunk_size=min(config.context, CHUNK),
         initializer_range=0.02,
         tie_word_embeddings=False,
     )

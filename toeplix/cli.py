@@ -14,6 +14,7 @@ from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
 from toeplix.commands.eval import evaluate
+from toeplix.commands.experiments import figure, report, run
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
 from toeplix.commands.train import command as train
@@ -32,6 +33,9 @@ app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
 app.command("eval", no_args_is_help=True)(evaluate)
+app.command("run")(run)
+app.command("figure")(figure)
+app.command("report")(report)
 
 
 @app.callback(invoke_without_command=True)

@@ -22,7 +22,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": ("linear", "cosine", "constant"),
     "precision": ("float32", "bfloat16", "float16"),
 }
-LEAST = {"warmup": 0, "seed": 0, "eval_every": 0, "sample_every": 0}  # other integers: 1
+LEAST = {
+    "warmup": 0,
+    "seed": 0,
+    "data_seed": -1,
+    "eval_every": 0,
+    "sample_every": 0,
+}  # other integers: 1
 # leave the weights alone; that the data are the same ones is checked by their sha256
 WATCHING = ("data", "save_every", "keep", "log_every", "sample_every", "trackers")
 
@@ -53,7 +59,8 @@ class Run:
     )
     compile: bool = _means(False, "Compile blocks with torch.compile.")
     checkpointing: bool = _means(False, "Compute blocks twice instead of keeping their insides.")
-    seed: int = _means(0, "Of the first weights, the order of the data, and dropout.")
+    seed: int = _means(0, "Of the first weights, of dropout, and of the order of the data.")
+    data_seed: int = _means(-1, "Of the order of the data; -1: that of seed.")
     eval_every: int = _means(500, "Steps between held-out evaluations; 0: never.")
     eval_rows: int = _means(256, "Held-out rows in each.")
     save_every: int = _means(500, "Steps between checkpoints.")

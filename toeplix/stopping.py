@@ -1,9 +1,12 @@
-"""Requests to stop a run: Ctrl-C, and the signal that schedulers send."""
+"""Requests to stop a run: Ctrl-C, and the signal that schedulers send; the end of a parent."""
 
 import contextlib
+import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 from typing import Any
 
 
@@ -30,3 +33,16 @@ def requests() -> Iterator[list[int]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def follow_parent() -> None:
+    """In a process that works for another: it leaves Ctrl-C to its parent, and does not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

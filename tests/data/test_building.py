@@ -183,7 +183,7 @@ def wait_until(condition, seconds=60):
 
 def test_interrupted_and_killed_with_its_processes(tmp_path):
     """Ctrl-C says how to go on; after a kill no process of the pool stays behind."""
-    source = write_lines(tmp_path / "texts.jsonl", make_texts(200) * 10)
+    source = write_lines(tmp_path / "texts.jsonl", make_texts(200) * 60)
     options = [source, "--vocab", "300", "--processes", "2", "--out", str(tmp_path / "out")]
     progress = tmp_path / "out" / "progress.json"
 

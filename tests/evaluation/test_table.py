@@ -34,7 +34,9 @@ def line(text, label):
 def test_published_values_are_on_file():
     lines = (ROOT / "results" / "benchmarks" / "published.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == paper.published_rows()
-    assert len(lines) == 3 * len(paper.TABLE) - 2  # the paper leaves two of the Transformer's out
+    values = [json.loads(line)["found"]["percent"] for line in lines]
+    # the paper leaves two of the Transformer's out
+    assert sorted(map(len, values)) == [len(paper.TABLE) - 2, len(paper.TABLE), len(paper.TABLE)]
 
 
 def test_the_harness_knows_the_same_group():

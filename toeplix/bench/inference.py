@@ -117,20 +117,30 @@ def decoding_rows(console: Console, *, contexts: list[int], dim: int, depth: int
 
 def stepper(way: str, context: int, dim: int, depth: int) -> Callable[[], object]:
     """One token more, after `context` positions."""
-    torch.manual_seed(0)
-    arch = "llama" if way == "llama" else "toeplitz"
-    model = build(Model(arch=arch, dim=dim, depth=depth, context=context)).eval()
-    for_decoding(model)
+    model, state = ready(way, context, dim, depth)
     token = torch.zeros(1, 1, dtype=torch.long)
+
+    def step() -> object:
+        nonlocal state
+        logits, state = model.step(token, state)
+        return logits
+
+    return step
+
+
+def ready(way: str, context: int, dim: int, depth: int) -> tuple[LanguageModel, Any]:
+    """A model, and its state after `context` positions."""
+    torch.manual_seed(0)
+    arch = way if way in ("llama", "mamba2") else "toeplitz"
+    model = build(Model(arch=arch, dim=dim, depth=depth, context=context, state=dim // 2)).eval()
+    for_decoding(model)
+    if arch == "mamba2":  # its state has the same size whatever was read
+        return model, model.step(torch.zeros(1, 1, dtype=torch.long), None)[1]
     state = _llama_state(model, context) if way == "llama" else mixer_state(way, model, context)
     if way == WAYS[0] and state.bank.decoder is not None:
         # blocks of every size end with the next token; which values are read does not matter here
         state.bank.decoder.position = 2 * context - 1
-
-    def step() -> object:
-        return model.step(token, state)
-
-    return step
+    return model, state
 
 
 def _seconds(call: Callable[[], object]) -> float:

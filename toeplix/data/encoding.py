@@ -10,19 +10,16 @@ Tokenizers with other rules go the ordinary way.
 """
 
 import hashlib
-import multiprocessing
 import os
 import re
-import signal
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from pathlib import Path
 
 import numpy as np
 
 from toeplix.data.tokenizer import Tokenizer
+from toeplix.stopping import follow_parent
 
 SPLITS = ("train", "held")
 REMEMBERED = 2**18  # pieces a process keeps, about 40 MB
@@ -104,16 +101,8 @@ def start_worker(directory: Path, held_out: float) -> None:
     """Prepare a process of the pool: it leaves Ctrl-C to its parent, and does not outlive it."""
     global _worker
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    follow_parent()
     _worker = Encoder(Tokenizer.load(directory)), held_out
-
-
-def _follow_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def encode_documents(texts: Sequence[str]) -> dict[str, Encoded]:

@@ -107,7 +107,7 @@ def explained(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Two processes must not write into one directory. The lock ends with the process."""
     try:
         import fcntl
@@ -116,7 +116,7 @@ def locked(folder: Path) -> Iterator[None]:
         return
     with open(folder / LOCK, "w") as handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as problem:
             raise OSError(f"{folder} is being written by another process") from problem
         for aside in folder.glob(".*.json.*"):  # left by a process that was killed

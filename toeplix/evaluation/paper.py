@@ -188,9 +188,14 @@ def expanded(names: Iterable[str]) -> list[str]:
 
 
 def published_rows() -> list[dict[str, Any]]:
-    """The paper's values as rows, as results/benchmarks/published.jsonl holds them."""
+    """The paper's values as results/benchmarks/published.jsonl holds them: a row an architecture."""
+    archs = dict.fromkeys(arch for row in TABLE for arch in row.published)
     return [
-        {"arch": arch, "benchmark": row.label, "metric": row.metric, "percent": value}
-        for row in TABLE
-        for arch, value in row.published.items()
+        {
+            "case": {"model": arch},
+            "found": {
+                "percent": {row.label: row.published[arch] for row in TABLE if arch in row.published}
+            },
+        }
+        for arch in archs
     ]

@@ -1,0 +1,157 @@
+"""Measuring what is missing: nothing twice, failures recorded, interruptions without loss."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from toeplix.experiments import EXPERIMENTS, SCALES
+from toeplix.experiments import collect as collecting
+from toeplix.experiments.collect import collect, results_file
+
+CLAIMS, COST, ALONE = (), "nothing", False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    number: int
+
+
+def cases(scale, rows):
+    """Four, and when they are there one more that depends on them."""
+    first = [Case(number=number) for number in range(4)]
+    done = [row["square"] for row in rows if row["number"] < 4]
+    return first + ([Case(number=sum(done))] if len(done) >= 3 else [])
+
+
+def measure(case, work):
+    with open(Path(work) / "calls", "a") as calls:
+        calls.write(f"{case.number}\n")
+    if case.number == 2 and not (Path(work) / "mended").exists():
+        raise ValueError("two is broken")
+    if case.number == 3 and (Path(work) / "deadly").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (Path(work) / "slow").exists():
+        time.sleep(0.3)
+    return {"square": case.number**2}
+
+
+def figure(rows, published):
+    raise AssertionError("nobody asked for a figure")
+
+
+table = holds = figure
+
+
+@pytest.fixture(autouse=True)
+def experiment(monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, "squares", __name__)
+
+
+def calls(work):
+    return sorted(int(line) for line in (work / "calls").read_text().split())
+
+
+def test_only_what_is_missing_is_measured(tmp_path):
+    options = {"results": tmp_path / "results", "work": tmp_path / "work"}
+    seen = []
+    found = collect("squares", SCALES["smoke"], report=lambda *all: seen.append(all[1:]), **options)
+    assert [row["square"] for row in found] == [0, 1, 9, 100]
+    assert calls(tmp_path / "work") == [0, 1, 2, 3, 10]
+    assert seen[-1] == (5, 5)
+    (tmp_path / "work" / "mended").touch()
+    found = collect("squares", SCALES["smoke"], **options)
+    assert sorted(row["square"] for row in found) == [0, 1, 4, 9, 100, 14**2]
+    assert calls(tmp_path / "work") == [0, 1, 2, 2, 3, 10, 14], "2 once more, and 14 that follows"
+    collect("squares", SCALES["smoke"], **options)
+    assert len(calls(tmp_path / "work")) == 7
+
+
+def test_a_failure_is_a_row_and_says_what(tmp_path):
+    collect("squares", SCALES["smoke"], results=tmp_path, work=tmp_path / "work")
+    lines = results_file("squares", "smoke", tmp_path).read_text().splitlines()
+    failed = [json.loads(line) for line in lines if "error" in json.loads(line)]
+    assert [row["error"] for row in failed] == ["ValueError: two is broken"]
+    assert failed[0]["case"] == {"number": 2}
+    assert failed[0]["versions"]["torch"]
+
+
+RUN = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+sys.path.insert(0, sys.argv[1])
+from toeplix.experiments import EXPERIMENTS, SCALES
+from toeplix.experiments.collect import collect
+EXPERIMENTS["squares"] = "tests.experiments.test_collect"
+collect("squares", SCALES["smoke"], results=Path(sys.argv[2]), work=Path(sys.argv[3]))
+"""
+
+
+def test_side_by_side_and_a_process_that_dies(tmp_path, monkeypatch):
+    """The case of the dead process is recorded, the others have their rows."""
+    work, results = tmp_path / "work", tmp_path / "results"
+    work.mkdir()
+    (work / "deadly").touch()
+    monkeypatch.setattr(collecting, "_begin", begin)
+    found = collect("squares", SCALES["smoke"], jobs=2, results=results, work=work)
+    assert sorted(row["square"] for row in found) == [0, 1]
+    lines = results_file("squares", "smoke", results).read_text().splitlines()
+    errors = {json.loads(line)["case"]["number"]: json.loads(line).get("error") for line in lines}
+    assert "died" in errors[3]
+    assert errors[2] == "ValueError: two is broken"
+
+
+def begin(threads):
+    """What a worker does first here: it learns of this experiment too."""
+    EXPERIMENTS["squares"] = "tests.experiments.test_collect"
+
+
+def test_killed_and_gone_on_with(tmp_path):
+    """After SIGKILL finished rows are there, and the next call measures the rest."""
+    work, results = tmp_path / "work", tmp_path / "results"
+    work.mkdir()
+    (work / "slow").touch()
+    (work / "mended").touch()
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen([sys.executable, "-c", RUN, root, str(results), str(work)])
+    file = results_file("squares", "smoke", results)
+    end = time.monotonic() + 60
+    while not (file.exists() and file.read_text().count("\n") >= 2):
+        assert time.monotonic() < end
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    before = calls(work)
+    found = collect("squares", SCALES["smoke"], results=results, work=work)
+    assert sorted(row["square"] for row in found) == [0, 1, 4, 9, 14**2]
+    again = calls(work)
+    assert len(again) - len(before) <= 5 - 2, "two finished cases were not measured again"
+
+
+def test_two_at_once_are_refused(tmp_path):
+    from toeplix.data.growing import locked
+
+    (tmp_path / "squares").mkdir()
+    with locked(tmp_path / "squares"), pytest.raises(OSError, match="another process"):
+        collect("squares", SCALES["smoke"], results=tmp_path, work=tmp_path / "work")
+
+
+def test_a_field_that_a_case_has_got_since(tmp_path):
+    """Rows from before keep their place; rows of a field that is gone do not count."""
+    file = results_file("squares", "smoke", tmp_path)
+    file.parent.mkdir()
+    file.write_text('{"case": {}, "found": {}}\n{"case": {"number": 1, "gone": 2}, "found": {}}\n')
+
+    @dataclass(frozen=True, kw_only=True)
+    class Later:
+        number: int = 7
+
+    assert set(collecting.known(Later, file)) == {'{"number": 7}'}

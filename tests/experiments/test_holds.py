@@ -1,0 +1,197 @@
+"""Claims on rows made by hand, where the answer is known: holding, failing, undecided, too few rows."""
+
+import pytest
+
+from toeplix.experiments import complexity, decoding, frozen, linear, throughput, training, variants
+from toeplix.experiments import window as windowed
+from toeplix.experiments.learning import at_best, best_rate, tuned
+from toeplix.experiments.matching import compute, memory, width
+from toeplix.experiments.models import MODELS, model
+from toeplix.experiments.scale import SCALES
+
+SEEDS = (0, 1, 2)
+
+
+def jitter(name, seed):
+    """Between -1 and 1, its own for each model."""
+    return (len(name) * 7 + seed * 5) % 9 / 4 - 1
+
+
+def learned(name, loss, *, part="", lr=0.01, spread=0.003, diverged=None):
+    """A row a seed: its data order moves all models alike, and each a little by itself."""
+    return [
+        {
+            "model": name,
+            "part": part,
+            "lr": lr,
+            "seed": seed,
+            "loss": None if diverged else loss + 0.3 * seed + spread * jitter(name, seed),
+            "diverged": diverged,
+            "curve": [[10, loss]],
+            "dim": 64,
+            "parameters": 1,
+            "relative_time": 1.0,
+        }
+        for seed in SEEDS
+    ]
+
+
+def costs(**losses):
+    return [
+        row
+        for part in ("compute", "memory")
+        for name, loss in losses.items()
+        for row in learned(name.replace("_", " "), loss, part=part)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tmm", "answer"), [(4.0, True), (4.49, True), (4.8, False), (4.515, None)]
+)
+def test_similar_or_lower(tmm, answer):
+    rows = costs(
+        paper_flat=tmm, paper_4_heads=5.0, toeplitz=4.2, hyena=4.5, mamba2=4.5, llama=4, masked=4
+    )
+    assert training.holds(rows)["C1"].holds is answer
+
+
+def test_quadratic_models_are_lower():
+    losses = {"paper_flat": 4.3, "paper_4_heads": 4.4, "toeplitz": 4.2, "hyena": 4, "mamba2": 4}
+    assert training.holds(costs(**losses, llama=4.0, masked=4.1))["C2"].holds is True
+    assert training.holds(costs(**losses, llama=4.0, masked=4.9))["C2"].holds is False
+
+
+def test_rates_matter():
+    rows = learned("hyena", 4.0, lr=0.01)[:1] + learned("hyena", 4.5, lr=0.02)[:1]
+    assert training.holds(rows)["C8"].holds is False
+    assert "hyena 0.50" in training.holds(rows)["C8"].ours
+
+
+def test_no_rows_decide_nothing():
+    for module in (
+        training,
+        windowed,
+        variants,
+        frozen,
+        linear,
+        throughput,
+        complexity,
+        decoding,
+    ):
+        assert module.holds([]) == {}
+
+
+def test_one_layer_and_two():
+    rows = [*learned("flat", 4.0), *learned("two layers", 4.2)]
+    rows += [*learned("4 heads", 3.9), *learned("two layers, 4 heads", 4.0)]
+    assert variants.holds(rows)["C4"].holds is True
+    assert "C5" not in variants.holds(rows)
+
+
+def test_heads_help_up_to_four():
+    rows = learned("flat", 4.5)
+    for number, loss in zip(variants.NUMBERS, (4.5, 4.3, 4.1, 4.2, 4.4), strict=True):
+        rows += learned(f"{number} heads", loss)
+        rows += learned(f"{number} kernels", loss) if number > 1 else []
+    assert variants.holds(rows)["C5"].holds is True
+    worse = [row for row in rows if row["model"] != "4 kernels"] + learned("4 kernels", 5.0)
+    assert variants.holds(worse)["C5"].holds is False
+
+
+@pytest.mark.parametrize(("heads", "answer"), [(4.6, True), (5.9, False), (5.0, None)])
+def test_frozen_filters(heads, answer):
+    rows = [*learned("paper flat", 4.5), *learned("frozen flat", 5.0)]
+    rows += [*learned("paper 4 heads", 4.5), *learned("frozen 4 heads", heads)]
+    assert frozen.holds(rows)["C6"].holds is answer
+
+
+def test_linear_attention_diverges_or_not():
+    slow = [*learned("linear exp", 5.0), *learned("llama", 4.5)]
+    hot = learned("linear exp", 0.0, part="ten times the rate", diverged="the loss is nan")
+    assert linear.holds(slow + hot)["C7"].holds is None, "slow, and broken only when forced"
+    broken = learned("linear exp", 0.0, lr=0.04, diverged="the loss is nan")
+    assert linear.holds(slow + hot + broken)["C7"].holds is True
+    fast = [*learned("linear exp", 4.0), *learned("llama", 4.5)]
+    assert linear.holds(fast + hot)["C7"].holds is False
+
+
+def test_windows_in_both_readings():
+    rows = [row for name in windowed.TOEPLITZ for row in learned(name, 4.2)]
+    rows += [*learned("window n/2", 4.5), *learned("llama", 4.4)]
+    assert windowed.holds(rows)["C3"].holds is True
+    rows = [row for row in rows if row["model"] != "llama"] + learned("llama", 4.0)
+    assert windowed.holds(rows)["C3"].holds is False, "the published one was full attention"
+
+
+def test_throughput_in_every_round():
+    ratio = {"paper flat": 1.0, "hyena": 2.0, "mamba2": 2.5}
+    row = {
+        "dim": 512,
+        "ratio": ratio,
+        "spread": {name: [value - 0.1, value + 0.1] for name, value in ratio.items()},
+        "peak_bytes": {"paper flat": 100, "hyena": 180, "mamba2": 280},
+    }
+    assert throughput.holds([row])["C18"].holds is True
+    assert (
+        throughput.holds([row | {"peak_bytes": row["peak_bytes"] | {"hyena": 90}}])["C18"].holds
+        is False
+    )
+
+
+def test_exponents_come_out():
+    rows = [
+        {
+            "what": what,
+            "context": n,
+            "seconds": {"paper flat": 1e-6 * n, "llama": 1e-9 * n * n, "dense": 1.0, "fft": 2.0},
+            "peak_bytes": {"paper flat": 4 * n, "llama": 9 * n},
+        }
+        for what in ("operator", "training", "prefill")
+        for n in (128, 512, 2048, 8192, 32768)
+    ]
+    assert complexity.fitted(rows, "training", "llama").value == pytest.approx(2)
+    assert complexity.fitted(rows, "training", "paper flat").value == pytest.approx(1)
+    assert complexity.holds(rows)["C19"].holds is True
+    assert complexity.holds(rows)["C20"].holds is True
+
+
+def test_decoding_beside_a_transformer():
+    rows = [
+        {"way": way, "context": n, "mean_ms": time * n}
+        for n in (128, 1024)
+        for way, time in zip(decoding.WAYS, (0.1, 1.0, 1.2, 0.5), strict=True)
+    ]
+    assert decoding.holds(rows)["C20"].holds is True
+    assert "12.0 times that of near-linear" in decoding.holds(rows)["C20"].ours
+
+
+def test_rates_are_tuned_before_seeds():
+    scale, compared = SCALES["laptop"], {"toeplitz": MODELS["toeplitz"]}
+    first = tuned(scale, compared, [])
+    assert [(case.lr, case.seed) for case in first] == [(lr, 0) for lr in scale.rates]
+    losses = dict(zip(scale.rates, (5.0, 4.5, 4.2, 4.3), strict=True))
+    rows = [row for lr, loss in losses.items() for row in learned("toeplitz", loss, lr=lr)[1:2]]
+    rows = [row | {"seed": 0} for row in rows]
+    assert best_rate(rows, "toeplitz", {}, scale) == scale.rates[2]
+    then = tuned(scale, compared, rows)
+    assert [(case.lr, case.seed) for case in then[len(first) :]] == [
+        (scale.rates[2], seed) for seed in scale.seeds[1:]
+    ]
+    assert best_rate(rows[:-1], "toeplitz", {}, scale) is None, "the grid is not complete"
+
+
+def test_the_best_rate_is_that_of_all_seeds():
+    rows = [*learned("hyena", 4.2, lr=0.01), *learned("hyena", 4.1, lr=0.02)[:1]]
+    assert {row["lr"] for row in at_best(rows)["hyena"]} == {0.01}, "the other has one seed only"
+
+
+def test_equal_costs():
+    sizes = {"depth": 2, "context": 64, "vocab": 500}
+    anchor = model(MODELS["hyena"], dim=64, **sizes)
+    for cost in (compute, memory):
+        assert width(MODELS["hyena"], anchor, cost, 4) == 64
+        wide = width(MODELS["paper flat"], anchor, cost, 4)
+        near = [
+            cost(model(MODELS["paper flat"], dim=dim, **sizes), 4) for dim in (wide - 8, wide + 8)
+        ]
+        assert near[0] < cost(anchor, 4) < near[1]

@@ -1,0 +1,58 @@
+"""The document of claims: from rows alone, the same bytes every time, and the one in docs is current."""
+
+from pathlib import Path
+
+import pytest
+
+from toeplix.experiments import EXPERIMENTS, SCALES, load, report, rows
+from toeplix.experiments.claims import CLAIMS
+from toeplix.experiments.collect import known, results_file
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_document_in_docs_is_what_the_rows_say(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    written = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    assert written == report.markdown(), "run `toeplix report` and commit what it writes"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_rows_on_disk_are_those_of_the_scale(name):
+    """Of a size that was given up, or of a model that has changed, no row stays behind."""
+    file = results_file(name, "laptop", ROOT / "results")
+    cases = load(name).cases(SCALES["laptop"], rows.flat(file))
+    wanted = {rows.key(rows.record(case)) for case in cases}
+    assert set(known(load(name).Case, file)) <= wanted
+
+
+def test_without_rows_all_is_open(tmp_path):
+    text = report.markdown(tmp_path, tmp_path)
+    lines = [line for line in text.splitlines() if line.startswith("| C")]
+    assert len(lines) == len(CLAIMS)
+    assert all(report.NOT_YET in line for line in lines)
+
+
+def test_no_rows_no_figure(tmp_path):
+    with pytest.raises(ValueError, match="toeplix run training --scale laptop"):
+        report.draw("training", "laptop", results=tmp_path, figures=tmp_path)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_same_rows_give_the_same_bytes(tmp_path):
+    results = ROOT / "results"
+    files = [
+        report.draw("throughput", "laptop", results=results, figures=tmp_path / name)
+        for name in ("one", "two")
+    ]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_the_page_holds_its_figures(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "x.svg").write_text("<svg/>")
+    page = report.page("| a |\n|---|\n| b |\n\n![x](../x.svg)\n", tmp_path / "docs")
+    assert "<td>b</td>" in page
+    assert 'src="data:image/svg+xml;base64,' in page
+    assert "../x.svg" not in page

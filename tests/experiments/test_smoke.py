@@ -1,0 +1,64 @@
+"""Every experiment from nothing to its figure, at smoke scale; what it writes is what it reads."""
+
+import pytest
+import torch
+
+from toeplix.experiments import EXPERIMENTS, SCALES, Verdict, load, rows
+from toeplix.experiments.claims import CLAIMS
+from toeplix.experiments.collect import collect, results_file
+from toeplix.experiments.report import draw
+
+SMOKE = SCALES["smoke"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Shared: experiments that want the same model train it once."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path_factory.mktemp("experiments")
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_from_nothing_to_figure(name, place):
+    experiment = load(name)
+    results, work = place / "results", place / "work"
+    found = collect(name, SMOKE, results=results, work=work)
+    failed = list(rows.read(results_file(name, "smoke", results)).values())
+    assert not [row["error"] for row in failed if "error" in row]
+    wanted = {rows.key(rows.record(case)) for case in experiment.cases(SMOKE, found)}
+    assert len(found) == len(wanted)
+    figure = draw(name, "smoke", results=results, figures=place / "figures")
+    assert figure.read_text().startswith("<?xml")
+    assert all(isinstance(row, dict) for row in experiment.table(found))
+    for claim, verdict in experiment.holds(found).items():
+        assert claim in experiment.CLAIMS
+        assert isinstance(verdict, Verdict)
+        assert verdict.ours
+    assert all(name in CLAIMS[claim].experiments for claim in experiment.CLAIMS)
+    before = results_file(name, "smoke", results).read_bytes()
+    collect(name, SMOKE, results=results, work=work)
+    assert results_file(name, "smoke", results).read_bytes() == before, "nothing is measured twice"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("scale", ["paper", "laptop"])
+def test_cases_at_every_scale(name, scale):
+    """They are there, each once, and can be built from their rows."""
+    experiment = load(name)
+    if name == "training" and scale == "paper":
+        pytest.importorskip("transformers")
+    cases = experiment.cases(SCALES[scale], [])
+    keys = [rows.key(rows.record(case)) for case in cases]
+    assert cases
+    assert len(set(keys)) == len(keys)
+    assert all(experiment.Case(**rows.record(case)) == case for case in cases if name != "x")
+
+
+def test_every_claim_has_its_experiment():
+    assert list(CLAIMS) == [f"C{number}" for number in range(1, 21)]
+    decided = {claim for name in EXPERIMENTS for claim in load(name).CLAIMS}
+    later = {"C9", "C10", "C11", "C12", "C13", "C14", "C15", "C16", "C17"}
+    assert decided | later >= set(CLAIMS)

@@ -1,0 +1,174 @@
+"""Measuring what is missing: stop it at any moment, run it again, run half elsewhere and concatenate.
+
+Rows that are there are never measured again. A case that fails leaves its error in a row, the others go
+on, and the next call tries it once more. Cases can run side by side in processes of their own; a process
+that dies takes one case with it.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from toeplix.data.growing import locked
+from toeplix.experiments import load, rows
+from toeplix.experiments.scale import Scale
+from toeplix.stopping import follow_parent
+
+RESULTS, WORK = Path("results"), Path("runs/experiments")
+TRIES = 20  # rounds of cases that depend on rows of the round before
+
+Report = Callable[[dict[str, Any], int, int], None]  # a row that was written, done, known so far
+
+
+def results_file(name: str, scale: str, results: Path = RESULTS) -> Path:
+    return results / name / f"{scale}.jsonl"
+
+
+def collect(
+    name: str,
+    scale: Scale,
+    *,
+    results: Path = RESULTS,
+    work: Path = WORK,
+    jobs: int = 1,
+    report: Report = lambda row, done, known: None,
+) -> list[rows.Row]:
+    """All rows of an experiment, after measuring what is missing. Failed cases have none."""
+    experiment = load(name)
+    file = results_file(name, scale.name, results)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
+    tried: set[str] = set()
+    with locked(file.parent), workers(1 if experiment.ALONE else jobs) as measure_all:
+        for _ in range(TRIES):
+            present = known(experiment.Case, file)
+            records = [rows.record(case) for case in experiment.cases(scale, rows.flat(file))]
+            wanted = {rows.key(fields): fields for fields in records}
+            missing = [
+                fields
+                for key, fields in wanted.items()
+                if key not in tried and "found" not in present.get(key, {})
+            ]
+            if not missing:
+                break
+            done = len(wanted) - len(missing)
+            report({}, done, len(wanted))
+            for row in measure_all(name, missing, work):
+                tried.add(rows.key(row["case"]))
+                rows.append(file, row)
+                done += 1
+                report(row, done, len(wanted))
+    return rows.flat(file)
+
+
+def known(kind: type, file: Path) -> dict[str, dict[str, Any]]:
+    """Rows by case. Fields that cases got later take their defaults; rows of other fields are old."""
+    found = {}
+    for row in rows.read(file).values():
+        with contextlib.suppress(TypeError):
+            found[rows.key(rows.record(kind(**row["case"])))] = row
+    return found
+
+
+def measured(name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:
+    """One case to its row, whatever happens."""
+    experiment = load(name)
+    start = time.monotonic()
+    try:
+        outcome: dict[str, Any] = {"found": experiment.measure(experiment.Case(**fields), work)}
+    except Exception as problem:  # recorded; others go on
+        outcome = {"error": f"{type(problem).__name__}: {problem}"}
+    seconds = round(time.monotonic() - start, 2)
+    return {"case": fields, **outcome, "seconds": seconds, **rows.provenance()}
+
+
+Measure = Callable[[str, list[dict[str, Any]], Path], Iterator[dict[str, Any]]]
+
+
+@contextlib.contextmanager
+def workers(jobs: int) -> Iterator[Measure]:
+    """A function from cases to their rows, in the order in which they end."""
+    if jobs == 1:
+        yield _here
+        return
+    slots: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
+    for _ in range(jobs):
+        slots.put(_worker(jobs))
+    try:
+        yield lambda name, cases, work: _side_by_side(slots, jobs, name, cases, work)
+    finally:
+        while not slots.empty():
+            slot = slots.get()
+            for process in list((slot._processes or {}).values()):
+                process.terminate()  # interrupted cases go on from their checkpoints next time
+            slot.shutdown(wait=True, cancel_futures=True)
+
+
+def _here(name: str, cases: list[dict[str, Any]], work: Path) -> Iterator[dict[str, Any]]:
+    for fields in cases:
+        yield measured(name, fields, work)
+
+
+def _side_by_side(
+    slots: "queue.SimpleQueue[ProcessPoolExecutor]",
+    jobs: int,
+    name: str,
+    cases: list[dict[str, Any]],
+    work: Path,
+) -> Iterator[dict[str, Any]]:
+    ended: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    waiting = list(reversed(cases))
+
+    def drive() -> None:
+        slot = slots.get()
+        try:
+            while True:
+                try:
+                    fields = waiting.pop()
+                except IndexError:
+                    return
+                try:
+                    ended.put(slot.submit(measured, name, fields, work).result())
+                except BaseException as problem:  # every case that was taken gets its row
+                    error = f"{type(problem).__name__}: {problem}"
+                    if isinstance(problem, BrokenProcessPool):
+                        error = "its process died: too little memory?"
+                        slot.shutdown(wait=False)
+                        slot = _worker(jobs)
+                    ended.put({"case": fields, "error": error, "seconds": 0, **rows.provenance()})
+        finally:
+            slots.put(slot)
+
+    threads = [threading.Thread(target=drive, daemon=True) for _ in range(min(jobs, len(cases)))]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in cases:
+            yield ended.get()
+    finally:
+        waiting.clear()
+
+
+def _worker(jobs: int) -> ProcessPoolExecutor:
+    """A process for one case after the other, with its share of the machine."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin, initargs=(threads,))
+
+
+def _begin(threads: int) -> None:
+    import torch
+
+    from toeplix.allocator import keep_freed_memory
+
+    follow_parent()
+    torch.set_num_threads(threads)
+    keep_freed_memory()

@@ -1,0 +1,182 @@
+"""Time and memory against context length (sections 4 and 5): exponents, and prefill against attention.
+
+Three things, at lengths from 128 to 65536: one product of the operator by its dense and FFT paths; a
+training step of one layer; prefill of a prompt by the whole model. A power of n is fitted to the longer
+half; n log n looks like n^1.1 there, n^2 like n^2.
+"""
+
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toeplix.experiments import style
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.intervals import Interval
+from toeplix.experiments.models import MODELS, model
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C19", "C20"), True
+COST = "15 minutes on two cores that do nothing else"
+COMPARED = ("toeplitz", "paper flat", "hyena", "masked", "llama")
+LONGEST = {"masked": 8192, "llama": 16384, "dense": 8192}  # beyond it minutes, or too much memory
+PATHS = ("dense", "blocked", "fft")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One thing at one length."""
+
+    what: str  # "operator", "training" or "prefill"
+    context: int
+    dim: int
+    depth: int
+    vocab: int
+    timing: float
+    memory: bool
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    depth = {"operator": 1, "training": 1, "prefill": scale.depth}
+    return [
+        Case(
+            what=what,
+            context=context,
+            dim=max(16, scale.dim),
+            depth=depth[what],
+            vocab=scale.vocab,
+            timing=scale.timing,
+            memory=scale.memory,
+        )
+        for what in depth
+        for context in scale.contexts
+    ]
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    from toeplix import timing
+
+    names = PATHS if case.what == "operator" else COMPARED
+    fitting = [name for name in names if case.context <= LONGEST.get(name, math.inf)]
+    calls = {name: prepare(case, name) for name in fitting}
+    times = timing.interleaved(calls, seconds=case.timing, least=3, most=15)
+    del calls
+    return {
+        "seconds": {name: statistics.median(times[name]) for name in fitting},
+        "peak_bytes": {
+            name: timing.peak_extra_bytes(prepare, case, name) for name in fitting if case.memory
+        },
+    }
+
+
+def prepare(case: Case, name: str) -> Any:
+    """What is timed, ready to be called."""
+    import torch
+
+    from toeplix.architectures import build
+    from toeplix.generate import prefill
+    from toeplix.ops import toeplitz
+    from toeplix.timing import randn
+
+    if case.what == "operator":
+        x, kernel = randn(1, case.context, 1, case.dim), randn(1, case.context)
+        return lambda: toeplitz(x, kernel, path=name)
+    sizes = {"dim": case.dim, "depth": case.depth, "context": case.context, "vocab": case.vocab}
+    config = model(MODELS[name], **sizes)
+    if case.what == "training":
+        from toeplix.bench import training
+
+        return training.prepare(name, config, 1)
+    torch.manual_seed(0)
+    built = build(config).eval()
+    tokens = torch.randint(config.vocab, (1, case.context))
+
+    @torch.no_grad()
+    def read() -> object:
+        return prefill(built, tokens, case.context, horizon=256)
+
+    return read
+
+
+def fitted(rows: list[Row], what: str, name: str, column: str = "seconds") -> Interval | None:
+    """The exponent of n over the longer half of lengths, with its interval from the regression."""
+    points = sorted(
+        (math.log(row["context"]), math.log(row[column][name]))
+        for row in rows
+        if row["what"] == what and row[column].get(name)
+    )
+    points = points[len(points) // 2 - 1 :] if len(points) > 4 else points
+    if len(points) < 3:
+        return None
+    from scipy.stats import linregress, t
+
+    line = linregress(*zip(*points, strict=True))
+    half = t.ppf(0.975, len(points) - 2) * line.stderr
+    return Interval(line.slope, line.slope - half, line.slope + half)
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    drawing = style.canvas(3, 2)
+    axes = drawing.subplots(2, 3)
+    for column, what in enumerate(("operator", "training", "prefill")):
+        for line, (field, unit) in enumerate((("seconds", "seconds"), ("peak_bytes", "bytes"))):
+            place = axes[line][column]
+            here = sorted(
+                (row for row in rows if row["what"] == what), key=lambda row: row["context"]
+            )
+            for name in dict.fromkeys(name for row in here for name in row[field]):
+                points = [
+                    (row["context"], row[field][name]) for row in here if row[field].get(name)
+                ]
+                exponent = fitted(rows, what, name, field)
+                label = name if exponent is None else f"{name}: n^{exponent.value:.2f}"
+                if points:
+                    place.plot(*zip(*points, strict=True), **style.look(name, label=label))
+            place.set_xscale("log", base=2)
+            place.set_yscale("log")
+            style.finish(place, x="context", y=unit, title=what)
+    return drawing
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    found = []
+    for what in ("operator", "training", "prefill"):
+        names = dict.fromkeys(
+            name for row in rows if row["what"] == what for name in row["seconds"]
+        )
+        for name in names:
+            exponents = [fitted(rows, what, name, column) for column in ("seconds", "peak_bytes")]
+            found.append(
+                {"what": what, "model": name}
+                | {
+                    label: "" if exponent is None else str(exponent)
+                    for label, exponent in zip(("time ~ n^", "memory ~ n^"), exponents, strict=True)
+                }
+            )
+    return found
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    found = {}
+    ours = {what: fitted(rows, what, "paper flat") for what in ("training", "prefill")}
+    space = fitted(rows, "prefill", "paper flat", "peak_bytes")
+    short = [row for row in rows if row["what"] == "operator" and row["context"] <= 1024]
+    if all(ours.values()) and space and short:
+        dense = [row["seconds"]["dense"] < row["seconds"]["fft"] for row in short]
+        words = "; ".join(f"{what}: time ~ n^{value}" for what, value in ours.items())
+        words += f"; memory of prefill ~ n^{space}; dense faster than FFT at "
+        words += f"{sum(dense)} of {len(dense)} lengths up to 1024"
+        near = all(value is not None and value.value < 1.35 for value in ours.values())
+        found["C19"] = Verdict(holds=near and space.value < 1.35 and all(dense), ours=words)
+    both = [row for row in rows if row["what"] == "prefill" and "llama" in row["seconds"]]
+    if both:
+        row = max(both, key=lambda row: row["context"])
+        time = row["seconds"]["llama"] / row["seconds"]["paper flat"]
+        peaks = row["peak_bytes"]
+        lean = peaks["llama"] / peaks["paper flat"] if peaks.get("llama") else None
+        words = f"prefill of {row['context']} tokens: attention takes {time:.1f} times as long"
+        words += "" if lean is None else f" and {lean:.1f} times the memory"
+        found["C20"] = Verdict(holds=time > 1 and (lean or 2) > 1, ours=words)
+    return found

@@ -1,0 +1,143 @@
+"""Decoding: time and memory of one more token against what was read before it.
+
+Near-linear decoding (exact, this library's), the paper's cached inputs contracted at every step
+("history"), a Transformer's keys and values, and Mamba 2's state. The paper says that generation costs
+as much as a Transformer's: O(n) a token; ours is O(log^2 n) on average.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toeplix.experiments import style
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C20",), True
+COST = "5 minutes on two cores that do nothing else"
+WAYS = ("near-linear", "history", "llama", "mamba2")
+TOKENS = {"near-linear": 512}  # its tokens differ in cost
+FEW = 24
+SKIPPED = 8  # spectra and caches are made at first use
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One way after one length."""
+
+    way: str
+    context: int
+    dim: int
+    depth: int
+    tokens: int
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    lengths = [length for length in scale.contexts if length <= 2**15] or list(scale.contexts)
+    return [
+        Case(
+            way=way,
+            context=context,
+            dim=max(32, scale.dim),
+            depth=scale.depth,
+            tokens=min(TOKENS.get(way, FEW), context) + SKIPPED,
+        )
+        for context in lengths
+        for way in WAYS
+    ]
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    import torch
+
+    from toeplix.bench.inference import ready
+
+    token, taken = torch.zeros(1, 1, dtype=torch.long), []
+    with torch.no_grad():
+        model, state = ready(case.way, case.context, case.dim, case.depth)
+        for _ in range(case.tokens):
+            start = time.perf_counter()
+            _, state = model.step(token, state)
+            taken.append(time.perf_counter() - start)
+    taken = taken[SKIPPED:]
+    return {
+        "mean_ms": statistics.fmean(taken) * 1e3,
+        "median_ms": statistics.median(taken) * 1e3,
+        "worst_ms": max(taken) * 1e3,
+        "state_bytes": held_bytes(state, model),
+    }
+
+
+def held_bytes(state: Any, model: Any) -> int:
+    """Memory of all tensors that a state holds and its model does not, counted once."""
+    import torch
+
+    known = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    storages: dict[int, int] = {}
+    seen: set[int] = set()
+    pending = [state]
+    while pending:
+        thing = pending.pop()
+        if id(thing) in seen or isinstance(thing, torch.nn.Module | type | str):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, torch.Tensor):
+            storage = thing.untyped_storage()
+            if storage.data_ptr() not in known:
+                storages[storage.data_ptr()] = storage.nbytes()
+        elif isinstance(thing, dict):
+            pending += thing.values()
+        elif isinstance(thing, list | tuple | set):
+            pending += thing
+        elif type(thing).__module__.startswith(("toeplix", "transformers")):
+            pending += [getattr(thing, name) for name in _slots(thing) if hasattr(thing, name)]
+    return sum(storages.values())
+
+
+def _slots(thing: Any) -> list[str]:
+    named = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [*named, *getattr(thing, "__dict__", {})]
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    drawing = style.canvas(2)
+    axes = drawing.subplots(1, 2)
+    names = {"near-linear": "toeplitz", "history": "paper"}
+    for way in WAYS:
+        here = sorted((row for row in rows if row["way"] == way), key=lambda row: row["context"])
+        for place, field in zip(axes, ("mean_ms", "state_bytes"), strict=True):
+            points = [(row["context"], row[field]) for row in here]
+            if points:
+                shown = style.look(names.get(way, way), label=way)
+                place.plot(*zip(*points, strict=True), **shown)
+    for place, label in zip(axes, ("milliseconds a token", "bytes of state"), strict=True):
+        place.set_xscale("log", base=2)
+        place.set_yscale("log")
+        style.finish(place, x="tokens read before", y=label)
+    return drawing
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    found = []
+    for context in sorted({row["context"] for row in rows}):
+        here = {row["way"]: row for row in rows if row["context"] == context}
+        found.append(
+            {"tokens before": context}
+            | {way: f"{here[way]['mean_ms']:.2f} ms" for way in WAYS if way in here}
+        )
+    return found
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    """The same cost: within a factor of two of the Transformer, by the paper's way of decoding."""
+    longest = max((row["context"] for row in rows), default=0)
+    here = {row["way"]: row["mean_ms"] for row in rows if row["context"] == longest}
+    if set(WAYS) - set(here):
+        return {}
+    ratio, ours = here["llama"] / here["history"], here["llama"] / here["near-linear"]
+    words = f"after {longest} tokens attention takes {ratio:.1f} times the cached history's time, "
+    words += f"{ours:.1f} times that of near-linear decoding"
+    return {"C20": Verdict(holds=ratio > 0.5, ours=words)}

@@ -1,0 +1,56 @@
+"""Frozen filters (Figure S2, left): is learning them necessary, and do heads soften it?
+
+The paper's model with filters trained, frozen as drawn (Kaiming noise), or frozen at ones (a running
+sum), flat and with 4 heads.
+"""
+
+from typing import Any
+
+from toeplix.experiments import curves, intervals, learning
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.learning import Case, at_best, losses
+from toeplix.experiments.models import PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C6",), False
+COST = "8 minutes on two cores with --jobs 2"
+COMPARED: dict[str, dict[str, Any]] = {
+    "paper flat": PAPER_FLAT,
+    "paper 4 heads": PAPER_HEADS,
+    "frozen flat": PAPER_FLAT | {"frozen": "random"},
+    "frozen 4 heads": PAPER_HEADS | {"frozen": "random"},
+    "ones flat": PAPER_FLAT | {"frozen": "ones"},
+    "ones 4 heads": PAPER_HEADS | {"frozen": "ones"},
+}
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    return learning.tuned(scale, COMPARED, rows)
+
+
+measure = learning.measure
+table = curves.table
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    return curves.pair(rows, published, "trained and frozen filters")
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    groups = at_best(rows)
+    prices = {}  # of freezing, by seed
+    for kind in ("flat", "4 heads"):
+        free, fixed = (losses(groups.get(f"{how} {kind}", [])) for how in ("paper", "frozen"))
+        if not set(free) & set(fixed):
+            return {}
+        prices[kind] = {seed: fixed[seed] - free[seed] for seed in set(free) & set(fixed)}
+    flat, heads = (intervals.mean(list(price.values())) for price in prices.values())
+    softer = intervals.difference(prices["4 heads"], prices["flat"])
+    words = (
+        f"frozen minus trained, flat: {flat}; with 4 heads: {heads}; heads soften it by {softer}"
+    )
+    answer = intervals.every(
+        intervals.below(flat.flipped), intervals.below(heads.flipped), intervals.below(softer)
+    )
+    return {"C6": Verdict(holds=answer, ours=words)}

@@ -1,0 +1,218 @@
+"""What most experiments measure: a model learns text, and its held-out loss is followed.
+
+Every model sees the same tokens in the same order for the same number of steps; seeds change the first
+weights. Learning rates are tuned for each on the same grid with the first seed; the best one is repeated
+with the other seeds.
+
+Time is told in steps of one reference, the paper's flat Toeplitz model of the case's sizes: the case
+times a step of its model and of the reference, taking turns. A busy machine slows both.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from toeplix.config import Model
+from toeplix.experiments import models
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+from toeplix.run import Run
+
+LOOKS = 10  # held-out evaluations of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One training run. `model` is its name, `settings` what makes it that model."""
+
+    model: str
+    settings: dict[str, Any]
+    data: str
+    protocol: str
+    vocab: int
+    held_out: float
+    dim: int
+    depth: int
+    context: int
+    batch: int
+    steps: int
+    warmup: int
+    lr: float
+    seed: int
+    eval_rows: int
+    timing: float
+    reference: int  # width of the model that times are told in
+    part: str = ""  # of the experiment, where it has several
+
+    @classmethod
+    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Case":
+        """A case at the sizes of a scale; `other` fields instead of the scale's."""
+        taken: tuple[str, ...] = (
+            "data",
+            "protocol",
+            "vocab",
+            "held_out",
+            "dim",
+            "depth",
+            "context",
+            "batch",
+        )
+        taken += ("steps", "warmup", "eval_rows", "timing")
+        sizes = {field: getattr(scale, field) for field in taken}
+        return cls(model=name, settings=settings, reference=scale.dim, **(sizes | other))
+
+    def config(self, vocab: int) -> Model:
+        sizes = {"dim": self.dim, "depth": self.depth, "context": self.context, "vocab": vocab}
+        return models.model(self.settings, **sizes)
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    """Train, or take the model that is there, and say what it learned at which price."""
+    from toeplix import counting, logs
+    from toeplix.train import Diverged, fit
+
+    run = run_of(case, work)
+    folder = work / "runs" / run.digest
+    found: dict[str, Any] = {"diverged": None}
+    try:
+        with alone(work, f"run-{run.digest}"):
+            fit(run, folder)
+    except Diverged as problem:
+        found["diverged"] = str(problem).split(" (batch")[0]
+    rows = [row for row in logs.read(folder) if "held_loss" in row]
+    found["loss"] = None if found["diverged"] else rows[-1]["held_loss"]
+    found["bits_per_byte"] = None if found["diverged"] else rows[-1]["held_bits_per_byte"]
+    found["curve"] = [[row["step"], round(row["held_loss"], 5)] for row in rows]
+    forward = counting.forward_flops(run.model, case.context)
+    return found | {
+        "parameters": counting.parameters(run.model),
+        "flops_per_step": 3 * case.batch * forward,
+        "training_bytes": training_bytes(run.model, case.batch),
+        "relative_time": relative_time(case, run.model),
+        "run": run.digest,
+    }
+
+
+def run_of(case: Case, work: Path) -> Run:
+    store = corpus(case, work)
+    return Run(
+        model=case.config(store.vocab),
+        data=str(store.directory),
+        protocol=case.protocol,
+        steps=case.steps,
+        batch=case.batch,
+        lr=case.lr,
+        warmup=case.warmup,
+        seed=case.seed,
+        data_seed=0,
+        eval_every=max(1, case.steps // LOOKS),
+        eval_rows=case.eval_rows,
+        save_every=max(1, case.steps // 2),
+        keep=1,
+        log_every=max(1, case.steps // 50),
+        sample_every=0,
+        trackers="",
+    )
+
+
+def corpus(case: Any, work: Path) -> Any:
+    """The token store of a case, built once."""
+    from toeplix.data import Recipe, build
+
+    recipe = Recipe(sources=(case.data,), vocab=case.vocab, held_out=case.held_out)
+    name = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
+    with alone(work, f"data-{name}"):
+        return build(recipe, work / "data" / name)
+
+
+@contextlib.contextmanager
+def alone(work: Path, name: str) -> Iterator[None]:
+    """Cases that run side by side may want the same thing: one makes it, the other waits."""
+    from toeplix.data.growing import locked
+
+    place = work / "locks" / name
+    place.mkdir(parents=True, exist_ok=True)
+    with locked(place, wait=True):
+        yield
+
+
+def training_bytes(config: Model, batch: int) -> int:
+    """Weights, gradients and two moments in float32, and what is kept for backward."""
+    from toeplix.counting import activation_bytes, parameters
+
+    return 16 * parameters(config) + activation_bytes(config, batch, config.context)
+
+
+def relative_time(case: Case, config: Model) -> float:
+    """A training step over one of the paper's flat Toeplitz model of the scale's sizes."""
+    from toeplix import timing
+    from toeplix.bench.training import prepare
+
+    reference = replace(config, **(models.PAPER_FLAT | {"arch": "toeplitz", "dim": case.reference}))
+    calls = {
+        "case": prepare("case", config, case.batch),
+        "reference": prepare("reference", reference, case.batch),
+    }
+    times = timing.interleaved(calls, seconds=case.timing / len(calls) / 3, least=3)
+    return round(timing.median_ratio(times["case"], times["reference"]), 4)
+
+
+def tuned(
+    scale: Scale, compared: Mapping[str, dict[str, Any]], rows: list[Row], **other: Any
+) -> list[Case]:
+    """Every rate with the first seed; then, where all of these are there, the best with all seeds."""
+    found = []
+    for name, settings in compared.items():
+        make = partial(Case.of, scale, name, settings, **other)
+        found += [make(lr=lr, seed=scale.seeds[0]) for lr in scale.rates]
+        rate = best_rate(rows, name, settings, scale, other.get("part", ""))
+        if rate is not None:
+            found += [make(lr=rate, seed=seed) for seed in scale.seeds]
+    return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
+
+
+def best_rate(
+    rows: list[Row], name: str, settings: dict[str, Any], scale: Scale, part: str = ""
+) -> float | None:
+    """Of the lowest loss with the first seed, once the whole grid is measured."""
+    if not scale.rates:
+        return models.published_rate(settings)
+    tried = {
+        row["lr"]: math.inf if row["loss"] is None else row["loss"]
+        for row in rows
+        if row["model"] == name and row["part"] == part and row["seed"] == scale.seeds[0]
+    }
+    if set(scale.rates) - set(tried):
+        return None
+    return min(scale.rates, key=lambda rate: tried[rate])
+
+
+def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:
+    """Rows of each model at its best learning rate, all seeds."""
+    found: dict[str, list[Row]] = {}
+    for name in dict.fromkeys(row["model"] for row in rows if row["part"] == part):
+        by_rate: dict[float, list[Row]] = {}
+        for row in rows:
+            if row["model"] == name and row["part"] == part:
+                by_rate.setdefault(row["lr"], []).append(row)
+        most = max(len(group) for group in by_rate.values())
+        full = [group for group in by_rate.values() if len(group) == most]
+        found[name] = min(full, key=_level)
+    return found
+
+
+def losses(rows: list[Row]) -> dict[int, float]:
+    """Final held-out losses by seed, in nats per token; a diverged run has none."""
+    return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
+
+
+def _level(rows: list[Row]) -> float:
+    values = [math.inf if row["loss"] is None else row["loss"] for row in rows]
+    return statistics.fmean(values)

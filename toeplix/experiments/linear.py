@@ -1,0 +1,97 @@
+"""Linear attention (Figure S0): where and why the exponential feature map diverges.
+
+The published linear Transformer takes exp of its keys without subtracting a maximum, and divides by a
+running sum. Here sums are kept in float32, where exp overflows at 88; in the half precision of the
+authors' runs it overflows at 11.1, so the largest key of a trained model says how near it was. Beside it
+the stable form (elu + 1, Katharopoulos et al. 2020), both also at ten times the highest rate.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from toeplix.experiments import curves, learning
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.learning import Case
+from toeplix.experiments.models import MODELS
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C7",), False
+COST = "8 minutes on two cores with --jobs 2"
+COMPARED: dict[str, dict[str, Any]] = {
+    "linear exp": {"arch": "linear", "feature": "exp", "activation": "gelu"},
+    "linear elu": {"arch": "linear", "feature": "elu", "activation": "gelu"},
+    "llama": MODELS["llama"],
+    "paper flat": MODELS["paper flat"],
+}
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    found = learning.tuned(scale, COMPARED, rows)
+    hot = 10 * max(scale.rates or (5e-4,))  # where it breaks, if not before
+    for name in ("linear exp", "linear elu"):
+        for seed in scale.seeds:
+            settings = COMPARED[name]
+            found.append(
+                Case.of(scale, name, settings, lr=hot, seed=seed, part="ten times the rate")
+            )
+    return found
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    found = learning.measure(case, work)
+    if case.settings.get("arch") == "linear" and not found["diverged"]:
+        found["largest_key"] = largest_key(case, work, found["run"])
+    return found
+
+
+def largest_key(case: Case, work: Path, run: str) -> float:
+    """Of a trained model on a batch of held-out text."""
+    import torch
+
+    from toeplix.checkpoint import load
+    from toeplix.mixers.linear import LinearMixer
+
+    model = load(work / "runs" / run / "model").eval()
+    largest = []
+
+    def look(layer: Any, inputs: Any, output: Any) -> None:
+        largest.append(float(output.chunk(3, -1)[1].max()))
+
+    for module in model.modules():
+        if isinstance(module, LinearMixer):
+            module.project_in.register_forward_hook(look)
+    tokens = learning.corpus(case, work).held.tokens[: case.batch * case.context]
+    rows = torch.tensor(tokens.astype("int64")).view(-1, case.context)
+    with torch.no_grad():
+        model(rows)
+    return max(largest)
+
+
+table = curves.table
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    return curves.pair(rows, published, "linear attention")
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    slow = curves.gap(rows, "linear exp", "llama")
+    exps = [row for row in rows if row["model"] == "linear exp"]
+    hot = [row for row in exps if row["part"]]
+    if slow is None or not hot:
+        return {}
+    gone = [row for row in exps if row["diverged"]]
+    calm = [row for row in gone if not row["part"]]
+    words = (
+        f"exp minus full attention: {slow}; diverged in {len(calm)} of {len(exps) - len(hot)} runs of "
+        f"the grid, and in {len(gone) - len(calm)} of {len(hot)} at ten times its highest rate"
+    )
+    keys = [row["largest_key"] for row in exps if row.get("largest_key") is not None]
+    words += (
+        f"; largest key {max(keys):.1f} (exp overflows at 11.1 in half precision)" if keys else ""
+    )
+    slower = slow.low > 0
+    return {
+        "C7": Verdict(holds=bool(calm) and slower if calm or slow.high < 0 else None, ours=words)
+    }

@@ -1,0 +1,87 @@
+"""Results on disk: JSON lines, one a case, with what was measured, when and by which versions.
+
+    {"case": {...}, "found": {...}, "seconds": 31.4, "date": "2026-11-16", "versions": {...}}
+    {"case": {...}, "error": "ValueError: ...", ...}
+
+A case is its record: the same record is the same case. Of several rows of one case the last one counts.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]  # fields of the case and numbers found, side by side
+
+
+def record(case: Any) -> dict[str, Any]:
+    """A case as JSON has it."""
+    return json.loads(json.dumps(dataclasses.asdict(case)))
+
+
+def key(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True)
+
+
+def read(file: Path) -> dict[str, dict[str, Any]]:
+    """Rows as they were written, by case. A last line without its end was cut off, and is left out."""
+    if not file.exists():
+        return {}
+    found = {}
+    for number, line in enumerate(file.read_text().splitlines(keepends=True), 1):
+        if not line.endswith("\n"):
+            continue
+        try:
+            row = json.loads(line)
+            found[key(row["case"])] = row
+        except (ValueError, KeyError, TypeError) as problem:
+            raise ValueError(
+                f"{file}, line {number} is not a row of results: {problem}"
+            ) from problem
+    return found
+
+
+def append(file: Path, row: dict[str, Any]) -> None:
+    """Add a row and bring it to disk; what an interruption left of a line is removed first."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "ab+") as opened:
+        opened.seek(0)
+        whole = opened.read().rfind(b"\n") + 1
+        opened.truncate(whole)
+        opened.write(json.dumps(row).encode() + b"\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def flat(file: Path) -> list[Row]:
+    """What figures and claims are made from: finished cases, fields and numbers side by side."""
+    return [row["case"] | row["found"] for row in read(file).values() if "found" in row]
+
+
+def provenance() -> dict[str, Any]:
+    """What a reader needs to place a row."""
+    import torch
+
+    from toeplix import __version__
+
+    versions = {
+        "toeplix": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    with contextlib.suppress(ImportError):
+        from importlib.metadata import version
+
+        versions["transformers"] = version("transformers")
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    return {
+        "date": date,
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "versions": versions,
+    }

@@ -1,0 +1,76 @@
+"""How figures look: a colour and a marker for every architecture, in all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toeplix.files import replace_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "toeplitz": "#0072b2",
+    "paper": "#56b4e9",
+    "masked": "#009e73",
+    "hyena": "#d55e00",
+    "mamba2": "#cc79a7",
+    "llama": "#222222",
+    "window": "#8a8a8a",
+    "linear": "#e69f00",
+}
+MARKERS = {
+    "toeplitz": "o",
+    "paper": "s",
+    "masked": "D",
+    "hyena": "^",
+    "mamba2": "v",
+    "llama": "X",
+    "window": "P",
+    "linear": "*",
+}
+OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#8a8a8a")
+
+
+def look(name: str, **other: Any) -> dict[str, Any]:
+    """Colour, marker and line of a model, by the first word of its name; heads are dashed."""
+    family = name.split()[0]
+    colour = COLOURS.get(family, OTHERS[hash_of(name) % len(OTHERS)])
+    line = "--" if "heads" in name else "-"
+    return {"color": colour, "marker": MARKERS.get(family, "o"), "linestyle": line} | other
+
+
+def hash_of(name: str) -> int:
+    """The same in every process, which `hash` is not."""
+    return sum(index * ord(letter) for index, letter in enumerate(name, 1))
+
+
+def canvas(columns: int = 1, rows: int = 1, *, width: float = 4.6, height: float = 3.4) -> Figure:
+    """An empty drawing for so many panels."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(columns * width, rows * height), layout="constrained")
+
+
+def finish(axes: Any, *, x: str, y: str, title: str = "") -> None:
+    """Labels, grid, and a legend where there is something to tell apart."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, frameon=False)
+
+
+def save(drawing: Figure, file: Path) -> None:
+    """The same rows give the same bytes: no date, no random names inside."""
+    import matplotlib
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"svg.hashsalt": "toeplix", "svg.fonttype": "none"}):
+        replace_file(
+            file,
+            lambda aside: drawing.savefig(aside, format=file.suffix[1:], metadata={"Date": None}),
+        )

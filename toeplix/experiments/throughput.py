@@ -1,0 +1,142 @@
+"""Throughput and memory in training (Tables S1 to S4), by width, as ratios to the flat Toeplitz model.
+
+A step is forward, loss, backward, clipping and AdamW on random tokens; models of one width take turns.
+Memory is the most that a step holds beyond weights, in a process of its own. Mamba 2 runs its reference
+scan in PyTorch here where its CUDA kernels are missing: its ratio is a fact of this device.
+"""
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toeplix.experiments import style
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.models import MODELS, model
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C18",), True
+COST = "10 minutes on two cores that do nothing else"
+COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "masked", "hyena", "llama", "mamba2")
+BATCH, CONTEXT = 8, 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """All models at one width."""
+
+    dim: int
+    depth: int
+    context: int
+    batch: int
+    vocab: int
+    timing: float
+    memory: bool
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    small = scale.name == "smoke"
+    return [
+        Case(
+            dim=dim,
+            depth=scale.depth,
+            context=scale.context if small else CONTEXT,
+            batch=scale.batch if small else max(BATCH, scale.batch // 16),
+            vocab=scale.vocab,
+            timing=scale.timing,
+            memory=scale.memory,
+        )
+        for dim in scale.dims
+    ]
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    from toeplix import timing
+    from toeplix.bench.training import prepare
+
+    sizes = {
+        "dim": case.dim,
+        "depth": case.depth,
+        "context": case.context,
+        "vocab": case.vocab,
+    }
+    configs = {name: model(MODELS[name], **sizes) for name in COMPARED}
+    calls = {name: prepare(name, config, case.batch) for name, config in configs.items()}
+    times = timing.interleaved(calls, seconds=case.timing, least=3)
+    del calls
+    base = times[COMPARED[0]]
+    return {
+        "steps_per_second": {name: 1 / statistics.median(times[name]) for name in COMPARED},
+        "ratio": {name: timing.median_ratio(times[name], base) for name in COMPARED},
+        "spread": {name: _spread(times[name], base) for name in COMPARED},
+        "peak_bytes": {
+            name: timing.peak_extra_bytes(prepare, name, config, case.batch)
+            for name, config in (configs if case.memory else {}).items()
+        },
+    }
+
+
+def _spread(times: list[float], base: list[float]) -> list[float]:
+    """Lowest and highest ratio in a round."""
+    ratios = [slow / fast for slow, fast in zip(times, base, strict=False)]
+    return [min(ratios), max(ratios)]
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    drawing = style.canvas(2)
+    axes = drawing.subplots(1, 2)
+    for place, what in zip(axes, ("ratio", "memory"), strict=True):
+        for name in COMPARED:
+            for source, hollow in ((rows, False), (published, True)):
+                points = sorted(
+                    (row["dim"], relative(row, name, what))
+                    for row in source
+                    if relative(row, name, what)
+                )
+                if points:
+                    fill = {"markerfacecolor": "none", "alpha": 0.6} if hollow else {}
+                    label = None if hollow else name
+                    place.plot(*zip(*points, strict=True), **style.look(name, label=label, **fill))
+        place.set_xscale("log", base=2)
+    style.finish(axes[0], x="width", y="time of a step over flat TMM", title="hollow: published")
+    style.finish(axes[1], x="width", y="peak memory over flat TMM", title="hollow: published")
+    return drawing
+
+
+def relative(row: Row, name: str, what: str) -> float | None:
+    """Time or memory over that of the paper's flat model, in the same row."""
+    if what == "ratio":
+        return row["ratio"].get(name)
+    own, base = row["peak_bytes"].get(name), row["peak_bytes"].get(COMPARED[0])
+    return own / base if own and base else None
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    return [
+        {
+            "width": row["dim"],
+            "model": name,
+            "steps a second": f"{row['steps_per_second'][name]:.2f}",
+            "time over flat": f"{row['ratio'][name]:.2f}",
+            "memory over flat": f"{relative(row, name, 'memory') or float('nan'):.2f}",
+        }
+        for row in sorted(rows, key=lambda row: row["dim"])
+        for name in row["ratio"]
+    ]
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    if not rows:
+        return {}
+    row = max(rows, key=lambda row: row["dim"])
+    answers, words = [], []
+    for other in ("hyena", "mamba2"):
+        low, high = row["spread"][other]
+        memory = relative(row, other, "memory")
+        answers.append(low > 1 and (memory is None or memory > 1))
+        share = "" if memory is None else f", {memory:.2f} times its memory"
+        words.append(
+            f"{other} takes {row['ratio'][other]:.2f} ({low:.2f} to {high:.2f}) of flat TMM's time{share}"
+        )
+    return {"C18": Verdict(holds=all(answers), ours=f"d = {row['dim']}: " + "; ".join(words))}

@@ -1,0 +1,51 @@
+"""Windowed attention (Figure S3): Toeplitz mixers against attention to the last l positions.
+
+Windows of n/8, n/4 and n/2 (64, 128 and 256 of the paper's 512). The published "l = n/2" was full
+causal attention: its library lets a query see its own bucket and the whole one before it, which at
+l = n/2 is everything. Both readings stand here: a true window of n/2, and full attention ("llama").
+"""
+
+from typing import Any
+
+from toeplix.experiments import curves, intervals, learning
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.learning import Case
+from toeplix.experiments.models import MODELS
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C3",), False
+COST = "10 minutes on two cores with --jobs 2, less after `training`"
+FRACTIONS = (8, 4, 2)
+TOEPLITZ = ("toeplitz", "paper flat", "paper 4 heads")
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    compared = {name: MODELS[name] for name in (*TOEPLITZ, "llama")}
+    for fraction in FRACTIONS:
+        settings = {"arch": "window", "window": scale.context // fraction}
+        compared[f"window n/{fraction}"] = settings
+    return learning.tuned(scale, compared, rows)
+
+
+measure = learning.measure
+table = curves.table
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    return curves.pair(rows, published, "true windows, and full attention")
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    """Efficient: lower loss in equal steps, or in equal time where the windows take longer."""
+    answers, words = [], []
+    for other in ("window n/2", "llama"):
+        gaps = {name: curves.gap(rows, name, other) for name in TOEPLITZ}
+        known = {name: gap for name, gap in gaps.items() if gap is not None}
+        if len(known) < len(TOEPLITZ):
+            return {}
+        best = min(("paper flat", "paper 4 heads"), key=lambda name: known[name].value)
+        answers.append(intervals.below(known[best]))
+        reading = "full attention" if other == "llama" else "a true window of n/2"
+        words.append(f"{best} minus {reading}: {known[best]} (our default: {known['toeplitz']})")
+    return {"C3": Verdict(holds=intervals.every(*answers), ours="; ".join(words))}
