@@ -27,6 +27,7 @@ EXPERIMENTS = {
     "throughput": "toeplix.experiments.throughput",
     "complexity": "toeplix.experiments.complexity",
     "decoding": "toeplix.experiments.decoding",
+    "benchmarks": "toeplix.experiments.benchmarks",
 }
 
 
