@@ -78,14 +78,15 @@ IFEVAL = [
         ],
     },
 ]
+_MNLI = "index\tsentence1\tsentence2\tgold_label\n"
 GLUE = {
     "CoLA/dev.tsv": "gj04\t1\t\tThe cat sat.\ngj04\t0\t*\tCat the sat.\n",
     "SST-2/dev.tsv": 'sentence\tlabel\na "fine film\t1\ndull\t0\n',
     "MRPC/dev.tsv": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     '1\t12\t13\tHe said "so.\tSo he said.\n0\t14\t15\tIt rains.\tIt snows.\n',
     "QQP/dev.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tWhy?\tHow so?\t1\n",
-    "MNLI/dev_matched.tsv": "index\tsentence1\tsentence2\tgold_label\n0\tA man runs.\tA man moves\tentailment\n",
-    "MNLI/dev_mismatched.tsv": "index\tsentence1\tsentence2\tgold_label\n0\tA man runs.\tHe sits\tcontradiction\n",
+    "MNLI/dev_matched.tsv": f"{_MNLI}0\tA man runs.\tA man moves\tentailment\n",
+    "MNLI/dev_mismatched.tsv": f"{_MNLI}0\tA man runs.\tHe sits\tcontradiction\n",
     "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel\n0\tWho?\tBob did it.\tentailment\n",
     "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tIt rained.\tIt was wet.\tentailment\n"
     "1\tIt rained.\tIt was dry.\tnot_entailment\n",
@@ -96,25 +97,37 @@ LONGBENCH = (
     *("multifieldqa_zh", "hotpotqa", "2wikimqa", "musique", "dureader", "gov_report", "qmsum"),
     *("multi_news", "vcsum", "passage_count", "passage_retrieval_en", "passage_retrieval_zh"),
 )
-WIKITEXT = " \n = One = \n \n A first text . \n \n = = Part = = \n \n More of it . \n \n = Two = \n \n End . \n"
+WIKITEXT = (
+    " \n = One = \n \n A first text . \n \n = = Part = = \n \n More of it . \n"
+    " \n = Two = \n \n End . \n"
+)
 
 
 def write_all(root: Path) -> Path:
     """Every benchmark of the paper's table, and WikiText."""
     lines(root / "arc" / "ARC-Easy-Test.jsonl", ARC)
     lines(root / "hellaswag_val.jsonl", [hellaswag(0), hellaswag(3)])
-    texts = ["he took the red pen and wrote with the red pen", "she said that she knew what she knew"]
+    texts = [
+        "he took the red pen and wrote with the red pen",
+        "she said that she knew what she knew",
+    ]
     lines(root / "lambada_test.jsonl", [{"text": text} for text in texts])
     lines(root / "ifeval" / "input_data.jsonl", IFEVAL)
-    lines(root / "based-swde-v2.jsonl", [{"doc_id": "1", "key": "a", "value": "b", "text": "x: a:"}])
-    lines(root / "based-squad.jsonl", [{"doc_id": "1", "value": "France", "text": "Normandy is in"}])
+    lines(
+        root / "based-swde-v2.jsonl", [{"doc_id": "1", "key": "a", "value": "b", "text": "x: a:"}]
+    )
+    lines(
+        root / "based-squad.jsonl", [{"doc_id": "1", "value": "France", "text": "Normandy is in"}]
+    )
     write(root / "squad" / "dev-v2.0.json", json.dumps(SQUAD))
     rows = ("\t".join(f if isinstance(f, str) else json.dumps(f) for f in row) for row in WINOGRAD)
     write(root / "xwinograd" / "dataset.tsv", "".join(row + "\n" for row in rows))
     for name, text in GLUE.items():
         write(root / "glue" / name, text)
     for name in LONGBENCH:
-        answer = {"passage_retrieval_en": "Paragraph 3", "passage_retrieval_zh": "段落3"}.get(name, "7")
+        answer = {"passage_retrieval_en": "Paragraph 3", "passage_retrieval_zh": "段落3"}.get(
+            name, "7"
+        )
         row = {"input": "Which?", "context": "A long text.", "answers": [answer]}
         lines(root / "longbench" / f"{name}.jsonl", [{**row, "all_classes": ["7", "8"]}] * 2)
     write(root / "wikitext-2-raw" / "wiki.test.raw", WIKITEXT)

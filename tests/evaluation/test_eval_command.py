@@ -122,7 +122,10 @@ def test_bad_input(checkpoint, root, tmp_path, monkeypatch, capsys):
 
 def test_the_harness_s_own_command_line(checkpoint, tmp_path, monkeypatch, capsys):
     """`--model toeplix` on a task of the user's own; the index of all the others takes half a minute."""
-    questions = [{"text": "what is hot?", "choice": "the sun"}, {"text": "what is?", "choice": "ice"}]
+    questions = [
+        {"text": "what is hot?", "choice": "the sun"},
+        {"text": "what is?", "choice": "ice"},
+    ]
     (tmp_path / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in questions))
     (tmp_path / "mine.yaml").write_text(
         "task: mine\ndataset_path: json\noutput_type: multiple_choice\ntest_split: train\n"
@@ -134,7 +137,14 @@ def test_the_harness_s_own_command_line(checkpoint, tmp_path, monkeypatch, capsy
     build = TaskIndex.build
     stock = Path(lm_eval.tasks.__file__).parent
     monkeypatch.setattr(TaskIndex, "build", lambda self, paths: build(set(paths) - {stock}))
-    command = ["toeplix.evaluation", "run", "--model", "toeplix", "--tasks", str(tmp_path / "mine.yaml")]
+    command = [
+        "toeplix.evaluation",
+        "run",
+        "--model",
+        "toeplix",
+        "--tasks",
+        str(tmp_path / "mine.yaml"),
+    ]
     command += ["--model_args", f"pretrained={checkpoint}", "--output_path", str(tmp_path / "out")]
     monkeypatch.setattr("sys.argv", command)
     runpy.run_module("toeplix.evaluation", run_name="__main__")

@@ -9,6 +9,8 @@ from toeplix.evaluation import formats
 from toeplix.evaluation.data import MissingData, local, sources
 from toeplix.evaluation.prompts import fields_of, stock_template
 
+RUNS = {"premise": "A man runs."}
+
 
 def rows(root, path, name="default", split=None):
     found = formats.FORMATS[path](root, name).splits
@@ -55,8 +57,8 @@ def test_xwinograd_has_a_gap_where_the_pronoun_was(root):
         ("sst2", "validation", {"sentence": "dull", "label": 0}),
         ("mrpc", "validation", {"sentence1": "It rains.", "sentence2": "It snows.", "label": 0}),
         ("qqp", "validation", {"question1": "Why?", "question2": "How so?", "label": 1}),
-        ("mnli", "validation_matched", {"premise": "A man runs.", "hypothesis": "A man moves", "label": 0}),
-        ("mnli", "validation_mismatched", {"premise": "A man runs.", "hypothesis": "He sits", "label": 2}),
+        ("mnli", "validation_matched", {**RUNS, "hypothesis": "A man moves", "label": 0}),
+        ("mnli", "validation_mismatched", {**RUNS, "hypothesis": "He sits", "label": 2}),
         ("qnli", "validation", {"question": "Who?", "sentence": "Bob did it.", "label": 0}),
         ("rte", "validation", {"sentence1": "It rained.", "sentence2": "It was dry.", "label": 1}),
         ("wnli", "validation", {"sentence1": "The cup fell.", "sentence2": "A cup fell.", "label": 1}),
@@ -118,7 +120,9 @@ def test_stand_ins_say_so(tmp_path):
 
 
 def test_missing_and_broken_files_are_named(tmp_path):
-    with pytest.raises(MissingData, match=r"allenai/ai2_arc \(ARC-Easy\): no ARC-Easy-Test.jsonl under"):
+    with pytest.raises(
+        MissingData, match=r"allenai/ai2_arc \(ARC-Easy\): no ARC-Easy-Test.jsonl under"
+    ):
         local(tmp_path, "allenai/ai2_arc", "ARC-Easy")
     with pytest.raises(MissingData, match="no local format is known"):
         local(tmp_path, "some/thing", None)

@@ -84,7 +84,9 @@ def test_a_context_is_read_once(monkeypatch):
     seen = []
     advance = type(model).advance
     monkeypatch.setattr(
-        type(model), "advance", lambda self, tokens, state: seen.append(tokens) or advance(self, tokens, state)
+        type(model),
+        "advance",
+        lambda self, tokens, state: seen.append(tokens) or advance(self, tokens, state),
     )
     score(model, pairs)
     assert [tuple(tokens.shape) for tokens in seen] == [(1, 19)] + [(1, 3)] * 4

@@ -22,7 +22,9 @@ def computed(*rows):
 def test_normalisation():
     assert normalised("The  Eiffel-Tower, an icon!") == "eiffeltower icon"
     assert exact("the answer", "Answer.") == 1
-    assert f1("the red fox ran", "a red dog") == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2))
+    assert f1("the red fox ran", "a red dog") == pytest.approx(
+        2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)
+    )
     assert f1("", "") == 1
     assert f1("x", "") == 0
 
@@ -61,11 +63,12 @@ def test_the_best_threshold_is_the_best_of_all():
             for has, none in zip(answerable, empty, strict=True)
         ]
         doubts = [draw.random() for _ in range(count)]
-
-        def total(threshold):
-            answers = [doubt <= threshold for doubt in doubts]
-            each = zip(answers, scores, answerable, strict=True)
-            return sum(score if said else float(not has) for said, score, has in each)
-
-        most = max(total(threshold) for threshold in [-1.0, *doubts])
+        totals = [
+            sum(
+                score if doubt <= threshold else float(not has)
+                for doubt, score, has in zip(doubts, scores, answerable, strict=True)
+            )
+            for threshold in [-1.0, *doubts]
+        ]
+        most = max(totals)
         assert abstaining(scores, answerable, empty, doubts)[0] == pytest.approx(100 * most / count)

@@ -42,7 +42,7 @@ def evaluate(
 ) -> None:
     """Evaluate models on benchmarks, side by side.
 
-    Everything about a task is the harness's own. Prompts hold no examples beyond those of the task itself.
+    Everything about a task is the harness's own. Prompts hold no examples beyond the task's own.
     """
     from toeplix.evaluation import harness, table
 

@@ -104,8 +104,8 @@ def from_hub(hub: Any, path: str, name: str | None, options: dict[str, Any]) -> 
     except Exception as problem:  # of the network, the hub or the data: any class
         reason = str(problem).strip().partition("\n")[0] or type(problem).__name__
         raise MissingData(
-            f"{dataset(path, name)}: cannot be read from the Hugging Face hub: {reason}; --data-root DIR reads "
-            "published files instead"
+            f"{dataset(path, name)}: cannot be read from the Hugging Face hub: {reason}; "
+            "--data-root DIR reads published files instead"
         ) from problem
 
 

@@ -126,7 +126,7 @@ def squad_completion(root: Path, name: str) -> Found:
         }
         for title, context, asked in _squad(file)
     ]
-    note = "questions of SQuAD v1.1 as they are: based-squad has a part of them, rewritten as texts to go on"
+    note = "questions of SQuAD v1.1: based-squad has a part of them, rewritten as texts to go on"
     return Found({"validation": rows}, file, note)
 
 
@@ -175,7 +175,10 @@ class Glue(NamedTuple):
 
 
 _PAIR = {"sentence1": ("sentence1",), "sentence2": ("sentence2",), "label": ("label",)}
-_MATCHES = (("validation_matched", "dev_matched.tsv"), ("validation_mismatched", "dev_mismatched.tsv"))
+_MATCHES = (
+    ("validation_matched", "dev_matched.tsv"),
+    ("validation_mismatched", "dev_mismatched.tsv"),
+)
 GLUE = {
     "cola": Glue("CoLA", {"sentence": ("sentence", 3), "label": ("label", 1)}),
     "sst2": Glue("SST-2", {"sentence": ("sentence", "text_a"), "label": ("label",)}),
@@ -232,9 +235,13 @@ def table(file: Path) -> list[dict[str | int, str]]:
         quoted = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
         if all(len(row) == len(quoted[0]) for row in quoted if row):
             rows = quoted
-    elif any(re.fullmatch(r'".*"', field, re.DOTALL) and '""' in field for row in rows for field in row):
+    elif any(
+        re.fullmatch(r'".*"', field, re.DOTALL) and '""' in field for row in rows for field in row
+    ):
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
-    named = any(field in {"sentence", "label", "index", "Quality", "id", "sentence1"} for field in rows[0])
+    named = any(
+        field in {"sentence", "label", "index", "Quality", "id", "sentence1"} for field in rows[0]
+    )
     header = rows[0] if named else []
     return [
         {**dict(enumerate(row)), **dict(zip(header, row, strict=False))}
@@ -249,7 +256,9 @@ def wikitext(root: Path, name: str) -> Found:
     for split, stem in (("test", "test"), ("validation", "valid")):
         raw, cooked = f"wiki.{stem}.raw", f"wikitext-2*/**/{stem}.txt"
         try:
-            file = find(root, f"wikitext-2*/**/{raw}", raw, f"wikitext-2*/**/wiki.{stem}.tokens", cooked)
+            file = find(
+                root, f"wikitext-2*/**/{raw}", raw, f"wikitext-2*/**/wiki.{stem}.tokens", cooked
+            )
         except FileNotFoundError:
             if split == "test":
                 raise

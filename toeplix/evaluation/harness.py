@@ -179,14 +179,18 @@ def _ready(known: Any, names: Iterable[str], available: bool, report: Report) ->
             continue
         except ImportError as problem:
             raise ValueError(f"{name}: {problem}") from problem
-        yield from [loaded["groups"][name]] if name in loaded["groups"] else loaded["tasks"].values()
+        yield from (
+            [loaded["groups"][name]] if name in loaded["groups"] else loaded["tasks"].values()
+        )
     if report.missing and not available:
         raise MissingData(f"{'; '.join(report.missing)} (--available leaves such tasks out)")
 
 
 def _noted(ready: Iterable[Any], notes: dict[str, str]) -> dict[str, str]:
     """Notes by task, from those by data set."""
-    tasks = [task for each in ready for task in getattr(each, "get_all_tasks", lambda e=each: [e])()]
+    tasks = [
+        task for each in ready for task in getattr(each, "get_all_tasks", lambda e=each: [e])()
+    ]
     named = {task.task_name: dataset(task.DATASET_PATH, task.DATASET_NAME) for task in tasks}
     return {task: notes[source] for task, source in named.items() if source in notes}
 

@@ -183,9 +183,7 @@ class Checkpoint(TemplateLM):
         for name, row, job, (stops, shortened) in zip(names, rows, jobs, ends, strict=True):
             full = shortened and len(row) == job.new
             self.cuts.note(name, "answers cut", full)
-            texts.append(
-                postprocess_generated_text(self.tokens.decode(row), list(stops), None)
-            )
+            texts.append(postprocess_generated_text(self.tokens.decode(row), list(stops), None))
         return texts
 
 

@@ -194,7 +194,9 @@ def published_rows() -> list[dict[str, Any]]:
         {
             "case": {"model": arch},
             "found": {
-                "percent": {row.label: row.published[arch] for row in TABLE if arch in row.published}
+                "percent": {
+                    row.label: row.published[arch] for row in TABLE if arch in row.published
+                }
             },
         }
         for arch in archs

@@ -30,8 +30,7 @@ def fields_of(prompt: str, template: str) -> dict[str, str]:
     """What filled the template's `{{context}}` and `{{question}}`; spaces at the end do not count."""
     literals = re.split(r"\{\{(context|question)\}\}", template.rstrip())
     pattern = "".join(
-        f"(?P<{part}>.*)" if place % 2 else re.escape(part)
-        for place, part in enumerate(literals)
+        f"(?P<{part}>.*)" if place % 2 else re.escape(part) for place, part in enumerate(literals)
     )
     matched = re.fullmatch(pattern, prompt.rstrip(), re.DOTALL)
     if matched is None:

@@ -72,7 +72,9 @@ def score(
                     features.append(encoded[row, last - len(continuation) : last])
                     targets += continuation
                     sizes.append((number, len(continuation)))
-        for (number, _), result in zip(sizes, _scored(model, features, targets, sizes), strict=True):
+        for (number, _), result in zip(
+            sizes, _scored(model, features, targets, sizes), strict=True
+        ):
             results[number] = result
         done(len(sizes))
     return results

@@ -1,9 +1,10 @@
 """Benchmarks (Figure 1, right): small models on the tasks of the paper's table that there is data for.
 
-Models are those of the `training` experiment at equal width, at their best learning rate, all seeds: where
-they are trained already they are taken as they are. Published files of the data sets are looked for in
-$TOEPLIX_BENCHMARKS; without it there is the held-out text alone. A model that has seen a few hundred
-thousand tokens can show little: which scores are above chance is said first, by how many standard errors.
+Models are those of the `training` experiment at equal width, at their best learning rate, all seeds;
+where they are trained already they are taken as they are. Published files of the data sets are looked
+for in $TOEPLIX_BENCHMARKS; without it there is the held-out text alone. A model that has seen a few
+hundred thousand tokens can show little: which scores are above chance is said first, by how many
+standard errors.
 """
 
 import contextlib
@@ -183,8 +184,12 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
         if not seeds:
             continue
         bits = statistics.fmean(row["bits_per_byte"] for row in seeds)
-        found.append({"benchmark": "held-out text, bits a byte", "model": name, "score": f"{bits:.3f}"})
-        texts = [row["wikitext_bits_per_byte"] for row in seeds if row.get("wikitext_bits_per_byte")]
+        found.append(
+            {"benchmark": "held-out text, bits a byte", "model": name, "score": f"{bits:.3f}"}
+        )
+        texts = [
+            row["wikitext_bits_per_byte"] for row in seeds if row.get("wikitext_bits_per_byte")
+        ]
         if texts:
             score = f"{statistics.fmean(texts):.3f}"
             found.append({"benchmark": "WikiText, bits a byte", "model": name, "score": score})
@@ -197,7 +202,8 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             part = f" ({scores[0]['tasks']} of {len(line.tasks)} tasks)"
             found.append(
                 {
-                    "benchmark": line.label + (part if scores[0]["tasks"] < len(line.tasks) else ""),
+                    "benchmark": line.label
+                    + (part if scores[0]["tasks"] < len(line.tasks) else ""),
                     "model": name,
                     "questions": scores[0]["count"],
                     "score": f"{mean:.1f}",
