@@ -167,6 +167,7 @@ def test_short_names():
 def test_standard_errors_from_samples():
     assert sample_error("contains", [{"contains": 1}, {"contains": 0}]) == pytest.approx(0.5)
     assert sample_error("bits_per_byte", [{"bits_per_byte": (1.0, 2)}] * 3) is None
+    assert sample_error("f1", [{"f1": (1, 0)}] * 3) is None  # of labels, not of words
     answered = {"answers": {"text": ["a b"]}}, {"answers": {"text": []}}
     said = {"prediction_text": "b"}, {"prediction_text": "c"}
     samples = [{"HasAns_f1": (said[0], answered[0])}, {"HasAns_f1": (said[1], answered[1])}]

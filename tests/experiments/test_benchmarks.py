@@ -20,7 +20,7 @@ def test_scores_of_what_there_is_data_for(tmp_path, monkeypatch):
     for row in scored:
         assert row["tasks"] == ["swde", "arc_easy"]
         assert set(row["scores"]) == {"SWDE, contains", "ARC-Easy"}
-        assert row["scores"]["ARC-Easy"]["count"] == 2  # the limit of this scale
+        assert row["scores"]["ARC-Easy"]["questions"] == 2  # the limit of this scale
         assert row["bits_per_byte"] > 0
     assert draw("benchmarks", "smoke", results=results, figures=tmp_path).exists()
 
@@ -34,7 +34,7 @@ def test_every_task_is_found(tmp_path):
 def row(model, seed, **scores):
     labels = {"swde": "SWDE, contains", "arc": "ARC-Easy"}
     made = {
-        labels[name]: {"value": value, "error": 1.0, "tasks": 1, "count": 500, "note": ""}
+        labels[name]: {"value": value, "error": 1.0, "tasks": 1, "questions": 500, "note": ""}
         for name, value in scores.items()
     }
     common = {"part": benchmarks.SCORES, "tasks": ["swde", "arc_easy"], "bits_per_byte": 2.0}

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,7 +169,7 @@ class Glue(NamedTuple):
     """A GLUE task: its folder, the hub's columns with the names that files give them, its labels."""
 
     folder: str
-    columns: dict[str, tuple[str | int, ...]]
+    columns: Mapping[str, tuple[str | int, ...]]
     labels: tuple[str, ...] = ("0", "1")
     files: tuple[tuple[str, str], ...] = (("validation", "dev.tsv"),)
 

@@ -236,8 +236,8 @@ def sample_error(metric: str, samples: Sequence[dict[str, Any]]) -> float | None
     """The standard error of a mean over questions; None if the metric is no such mean."""
     values = [sample.get(metric) for sample in samples]
     if metric.removeprefix("HasAns_").removeprefix("NoAns_") in ("exact", "f1"):
-        pairs = [value for value in values if isinstance(value, (tuple, list)) and len(value) == 2]
-        if len(pairs) == len(values):
+        pairs = [value for value in values if isinstance(value, (tuple, list))]
+        if len(pairs) == len(values) and all(isinstance(pair[0], dict) for pair in pairs):
             wanted = {"HasAns": (1.0,), "NoAns_": (0.0,)}.get(metric[:6], (0.0, 1.0))
             each = singles([pair[0] for pair in pairs], [pair[1] for pair in pairs])
             name = metric.rpartition("_")[2]

@@ -17,7 +17,7 @@ class Score(NamedTuple):
     value: float
     error: float
     tasks: int
-    count: int
+    questions: int
     note: str = ""
 
 

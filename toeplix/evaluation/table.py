@@ -24,7 +24,7 @@ def noisy(one: Score, other: Score) -> bool:
 
 def _error(score: Score) -> float:
     """Not below one question's share: nothing right of a hundred is no proof of zero."""
-    return max(100 / score.count, 0.0 if math.isnan(score.error) else score.error)
+    return max(100 / score.questions, 0.0 if math.isnan(score.error) else score.error)
 
 
 def by_model(rows: Sequence[dict[str, Any]]) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
@@ -52,7 +52,7 @@ def paper_table(rows: Sequence[dict[str, Any]]) -> Table | None:
         cells = []
         for name in models:
             cells.append(_cell(scores[name], top) if name in scores else "-")
-        partial = top.tasks < len(line.tasks) or top.count < sum(line.sizes) or bool(top.note)
+        partial = top.tasks < len(line.tasks) or top.questions < sum(line.sizes) or bool(top.note)
         for arch in PUBLISHED:
             if (value := line.published.get(arch)) is None:
                 cells.append("-")
@@ -62,7 +62,7 @@ def paper_table(rows: Sequence[dict[str, Any]]) -> Table | None:
             cells.append(f"{value:.1f}{'' if partial or not noisy(known, top) else ' ~'}")
         part = f" ({top.tasks} of {len(line.tasks)} tasks)" if top.tasks < len(line.tasks) else ""
         star = " *" if partial else ""
-        drawn.add_row(line.label + part + star, str(top.count), *cells)
+        drawn.add_row(line.label + part + star, str(top.questions), *cells)
     return drawn if drawn.row_count else None
 
 

@@ -126,7 +126,7 @@ def above_chance(rows: Sequence[Row], line: paper.Row) -> float | None:
         return None
     value = statistics.fmean(score["value"] for score in scores)
     # the seeds answer the same questions: their errors do not shrink with their number
-    least = 100 / scores[0]["count"]
+    least = 100 / scores[0]["questions"]
     error = max(least, *(score["error"] or 0.0 for score in scores))
     return (value - chance(line, scores[0]["tasks"])) / error
 
@@ -205,7 +205,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
                     "benchmark": line.label
                     + (part if scores[0]["tasks"] < len(line.tasks) else ""),
                     "model": name,
-                    "questions": scores[0]["count"],
+                    "questions": scores[0]["questions"],
                     "score": f"{mean:.1f}",
                     "above chance, standard errors": f"{errors:.1f}",
                 }
