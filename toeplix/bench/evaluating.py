@@ -41,7 +41,7 @@ def questions(root: Path | None, count: int) -> list[Question]:
 
 
 def run(
-    console: Console, root: Path | None, count: int, sizes: dict[str, int], rounds: int
+    console: Console, root: Path | None, count: int, sizes: dict[str, Any], rounds: int
 ) -> dict[str, Any]:
     """Measure, print a table, and return the document that ends the report."""
     asked = questions(root, count)

@@ -13,7 +13,7 @@ from toeplix.evaluation.cuts import Cuts, room
 from toeplix.evaluation.model import NEW
 
 
-class Borrowed(HFLM):
+class Borrowed(HFLM):  # type: ignore[misc]
     """A model by its name at the hub, or its directory."""
 
     def __init__(self, pretrained: str, *, batch_size: int | str, device: str | None) -> None:

@@ -33,7 +33,7 @@ NEW = 256  # tokens after a prompt when the task does not say
 
 
 @register_model("toeplix")
-class Checkpoint(TemplateLM):
+class Checkpoint(TemplateLM):  # type: ignore[misc]
     """A model that toeplix trained, with its tokenizer."""
 
     def __init__(

@@ -64,7 +64,9 @@ def score(
     """
     results: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
     for group in batches(families(model, pairs), batch):
-        features, targets, sizes = [], [], []
+        features: list[Tensor] = []
+        targets: list[int] = []
+        sizes: list[tuple[int, int]] = []
         for rows, encoded in _branches(model, group):
             for row, (inputs, scored) in enumerate(rows):
                 last = len(inputs)

@@ -12,6 +12,7 @@ import functools
 import math
 import os
 import statistics
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,7 +62,8 @@ def available(root: Path | None) -> tuple[str, ...]:
 
     names = [*paper.TASKS, "wikitext"]
     known, found = manager(names), []
-    with sources(root):
+    with warnings.catch_warnings(), sources(root):
+        warnings.simplefilter("ignore")  # those of the tasks' libraries are not the user's
         for name in names:
             with contextlib.suppress(MissingData):
                 known.load([name])
@@ -226,11 +228,11 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     ours.axvline(0, color="grey", linewidth=1)
     names = {"toeplitz": "paper flat", "transformer": "llama"}
     for row in published:
-        name = names.get(row["model"], row["model"])
-        points = [(row["percent"].get(line.label), place) for place, line in enumerate(TABLE)]
-        there = [point for point in points if point[0] is not None]
-        look = style.look(name, linestyle="none", markerfacecolor="none", label=row["model"])
-        theirs.plot(*zip(*there, strict=True), **look)
+        arch: str = row["model"]
+        values = [(row["percent"].get(line.label), place) for place, line in enumerate(TABLE)]
+        known = [point for point in values if point[0] is not None]
+        hollow = {"linestyle": "none", "markerfacecolor": "none", "label": arch}
+        theirs.plot(*zip(*known, strict=True), **style.look(names.get(arch, arch), **hollow))
     for axes in (ours, theirs):
         axes.set_yticks(places, [line.label for line in TABLE] if axes is ours else [])
         axes.invert_yaxis()
