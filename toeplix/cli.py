@@ -13,6 +13,7 @@ import typer
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
+from toeplix.commands.eval import evaluate
 from toeplix.commands.experiments import figure, report, run
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
@@ -33,6 +34,7 @@ app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
 app.command("spectrum")(spectrum)
+app.command("eval", no_args_is_help=True)(evaluate)
 app.command("run")(run)
 app.command("figure")(figure)
 app.command("report")(report)

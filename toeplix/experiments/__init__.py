@@ -30,6 +30,7 @@ EXPERIMENTS = {
     "index": "toeplix.experiments.index",
     "symbols": "toeplix.experiments.symbols",
     "filters": "toeplix.experiments.filters",
+    "benchmarks": "toeplix.experiments.benchmarks",
 }
 
 
