@@ -1,18 +1,22 @@
 """Kill a training run with SIGKILL at random moments, let it end, and compare every bit.
 
     python -m tests.killing DIRECTORY 20
+    python -m tests.killing DIRECTORY 20 2 fsdp     two processes, each with a part of the model
 
 The parent imports everything once and never computes; children are forked from it, so that a kill
-costs no start. One thread, as its pool would not survive the fork.
+costs no start. One thread, as its pool would not survive the fork. Of several processes one is killed
+first, then the others, as torchrun ends them.
 """
 
 import json
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch._dynamo  # which the first step of AdamW would import in every child
@@ -23,13 +27,29 @@ from toeplix.data import Store
 from toeplix.train import fit
 
 
-def child(store: Path, folder: Path) -> int:
+class Case(NamedTuple):
+    store: Path
+    processes: int = 1
+    parallel: str = "ddp"
+
+
+def children(case: Case, folder: Path) -> list[int]:
+    """Processes of one run, as torchrun would start them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": case.processes}
+    return [_child(case, folder, place | {"RANK": rank}) for rank in range(case.processes)]
+
+
+def _child(case: Case, folder: Path, place: dict[str, object]) -> int:
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
-        run = toy_run(Store.open(store), steps=60, save_every=4)
+        os.environ.update({name: str(value) for name, value in place.items()})
+        run = toy_run(Store.open(case.store), steps=60, save_every=4, parallel=case.parallel)
         fit(run, folder, say=lambda line: print(line, flush=True))
         status = 0
     finally:
@@ -42,7 +62,7 @@ def bits(file: Path) -> dict[str, bytes]:
 
 def contents(folder: Path) -> dict[str, object]:
     """What must not depend on interruptions: weights, samples, rows but for their times."""
-    timed = ("seconds", "tokens_per_second")
+    timed = ("seconds", "tokens_per_second", "waiting")
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
         "weights": bits(folder / "model/model.safetensors"),
@@ -52,12 +72,16 @@ def contents(folder: Path) -> dict[str, object]:
     }
 
 
-def main(root: Path, times: int, seed: int = 0) -> None:
+def ended(pids: list[int]) -> list[int]:
+    return [os.waitpid(pid, 0)[1] for pid in pids]
+
+
+def main(root: Path, times: int, processes: int = 1, parallel: str = "ddp") -> None:
     torch.set_num_threads(1)
-    store = toy_store(root).directory
-    chosen = random.Random(seed)
+    case = Case(toy_store(root).directory, processes, parallel)
+    chosen = random.Random(0)
     start = time.monotonic()
-    assert os.waitpid(child(store, root / "whole"), 0)[1] == 0
+    assert set(ended(children(case, root / "whole"))) == {0}
     took = time.monotonic() - start
     truth = contents(root / "whole")
     kills = runs = 0
@@ -65,16 +89,20 @@ def main(root: Path, times: int, seed: int = 0) -> None:
         runs += 1
         folder = root / f"killed-{runs}"
         while not (folder / "report.md").exists():
-            pid = child(store, folder)
-            if kills < times:
+            pids = children(case, folder)
+            killing = kills < times
+            if killing:
                 time.sleep(chosen.uniform(0, 0.7 * took))
-                os.kill(pid, signal.SIGKILL)  # nothing happens to one that has ended
-            status = os.waitpid(pid, 0)[1]
-            assert status in (0, signal.SIGKILL), f"the child ended with {status}"
-            kills += status == signal.SIGKILL
+                for pid in chosen.sample(pids, len(pids)):
+                    os.kill(pid, signal.SIGKILL)  # nothing happens to one that has ended
+                    time.sleep(chosen.uniform(0, 0.02))
+            statuses = ended(pids)
+            # of several, one may have found that another is gone
+            assert killing or set(statuses) == {0}, f"the processes ended with {statuses}"
+            kills += signal.SIGKILL in statuses
         assert contents(folder) == truth, f"{folder} differs from {root / 'whole'}"
     print(f"{kills} kills in {runs} runs: the same bits as without")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:4]), *sys.argv[4:])

@@ -45,6 +45,17 @@ def test_model_flops_count_the_triangle():
     assert training.model_flops(config, 64) == forward_flops(config, 64) - whole + triangle
 
 
+def test_published_ratios_are_those_of_the_paper():
+    """Its words: 2.0 times Hyena and 2.4 times Mamba 2, at 1024 2.1 and 2.8, half of Hyena's memory."""
+    times = [
+        training.published(case, dim)[0] for dim in (512, 1024) for case in ("hyena", "mamba2")
+    ]
+    assert times == pytest.approx([2.0, 2.4, 2.1, 2.8], abs=0.05)
+    assert training.published("hyena", 1024)[1] == pytest.approx(2, abs=0.15)
+    assert training.published("llama", 512) == (None, None)
+    assert training.published("toeplitz", 512) == (1.0, 1.0)
+
+
 def test_tables_of_small_models(capsys):
     console = Console(width=140)
     found = inference.prefill_rows(console, times=[32], dim=16, depth=1)

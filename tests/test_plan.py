@@ -44,6 +44,19 @@ def test_checkpointing_trades_memory_for_time():
     assert thrifty["flops"] == pytest.approx(usual["flops"] * 4 / 3)
 
 
+def test_dividing_takes_less_of_each_device():
+    deep = replace(SMALL, model=replace(SMALL.model, depth=50), parallel="fsdp")
+    whole = plan(replace(deep, parallel="ddp"), HARDWARE["h100"], 8, None)
+    parts = plan(deep, HARDWARE["h100"], 8, None)
+    kept = whole["weight_bytes"] // 8
+    two_blocks = plan(SMALL, HARDWARE["h100"], 1, None)["parameters"]  # and the ends
+    assert parts["weight_bytes"] == kept + 8 * two_blocks
+    assert parts["weight_bytes"] < 0.2 * whole["weight_bytes"]
+    llama = replace(deep, model=replace(deep.model, arch="llama"))
+    found = plan(llama, HARDWARE["h100"], 8, None)  # gathered in one piece
+    assert found["weight_bytes"] == 2 * found["parameters"] + 8 * found["parameters"]
+
+
 @pytest.mark.parametrize("arch", ["toeplitz", "masked", "hyena", "linear", "window", "mamba2"])
 def test_every_architecture_has_a_plan(arch):
     run = replace(SMALL, model=replace(SMALL.model, arch=arch))
@@ -57,6 +70,10 @@ def test_every_architecture_has_a_plan(arch):
         (["demo", "--hardware", "abacus"], "one of cpu, h100"),
         (["demo", "--hardware", "v100", "--precision", "bfloat16"], "has no bfloat16"),
         (["demo", "--hardware", "h100", "--efficiency", "2"], r"must be in (0, 1]"),
+        (
+            ["demo", "--hardware", "h100", "--parallel", "both"],
+            "parallel='both' must be one of ddp",
+        ),
     ],
 )
 def test_bad_plans_are_one_line(arguments, words, monkeypatch, capsys):

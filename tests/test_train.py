@@ -83,8 +83,9 @@ def test_it_learns_and_leaves_everything(store, tmp_path, protocol):
     assert held[-1]["held_loss"] < 2
     assert [row["step"] for row in trained] == list(range(3, 121, 3))
     assert [row["step"] for row in held] == list(range(8, 121, 8))
-    keys = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second"}
+    keys = {"step", "tokens", "seconds", "loss", "lr", "grad_norm", "tokens_per_second", "waiting"}
     assert all(set(row) == keys for row in trained)
+    assert all(0 <= row["waiting"] < 1 for row in trained)
     assert [row["tokens"] for row in trained] == sorted({row["tokens"] for row in trained})
     names = {each.name for each in tmp_path.iterdir() if not each.name.startswith(".")}
     assert names >= {"run.json", "samples.txt", "report.md", "tensorboard", "model", "checkpoints"}
@@ -94,7 +95,10 @@ def test_it_learns_and_leaves_everything(store, tmp_path, protocol):
     assert Tokenizer.load(tmp_path / "model").vocab == model.config.vocab
     again = load(tmp_path / "checkpoints/step-120").state_dict()
     assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
-    assert f"{trained[-1]['loss']:.4f} nats per token" in (tmp_path / "report.md").read_text()
+    report = (tmp_path / "report.md").read_text()
+    assert f"{trained[-1]['loss']:.4f} nats per token" in report
+    waited = sum(row["waiting"] for row in trained) / len(trained)
+    assert f"| waiting for data | {waited:.2%} of the time of steps |" in report
 
 
 def test_held_out_loss_by_hand(store, tmp_path):
@@ -286,24 +290,6 @@ def call(monkeypatch, capsys, *arguments):
     except SystemExit as end:
         status = end.code
     return status, capsys.readouterr().err
-
-
-def test_two_processes_are_one_with_twice_the_batch(store, tmp_path, monkeypatch, capsys):
-    given = ["--data", str(store.directory), *ARGUMENTS]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["-m", "tests.together", str(tmp_path / "two"), *given, "--batch", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    for protocol in ("packed", "rows"):
-        one = tmp_path / "one" / protocol
-        status, error = call(
-            monkeypatch, capsys, *given, "--batch", 8, "--out", one, "--protocol", protocol
-        )
-        assert status == 0, error
-        two = tmp_path / "two" / protocol
-        assert losses(two) == pytest.approx(losses(one), rel=1e-4)
-        assert rows(two)[-1]["held_loss"] == pytest.approx(rows(one)[-1]["held_loss"], rel=1e-4)
-        assert [row["tokens"] for row in rows(two)] == [row["tokens"] for row in rows(one)]
 
 
 def test_the_command_builds_its_store_and_goes_on(tmp_path, monkeypatch, capsys):

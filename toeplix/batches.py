@@ -2,9 +2,12 @@
 
 Rows are numbered through all epochs. A step takes the next `accumulate x processes x batch` of them;
 process p its share of each part, so several processes see what one with a larger batch sees.
+While a step computes, a thread makes the batches of the next one (`Ahead`).
 """
 
 import hashlib
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -42,6 +45,30 @@ class Batches:
                 self.rows.set_epoch(epoch)
             found.append(self.rows[index])
         return type(self.rows).collate(found)
+
+
+class Ahead:
+    """Batches of step after step, and how long each step had to wait for them."""
+
+    def __init__(self, batches: Batches, steps: int) -> None:
+        self._batches, self._steps = batches, steps
+        self._thread = ThreadPoolExecutor(1, "toeplix-batches")
+        self._next: tuple[int, Future[list[Batch]]] | None = None
+
+    def of(self, step: int) -> tuple[list[Batch], float]:
+        """What `Batches.of` gives, and the seconds that this took."""
+        start = time.monotonic()
+        known, future = self._next or (-1, None)
+        if future is None or known != step:
+            future = self._thread.submit(self._batches.of, step)
+        found = future.result()
+        waited = time.monotonic() - start
+        if step + 1 < self._steps:
+            self._next = step + 1, self._thread.submit(self._batches.of, step + 1)
+        return found, waited
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def moved(batch: Batch, device: torch.device) -> Batch:

@@ -13,10 +13,12 @@ import typer
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
+from toeplix.commands.eval import evaluate
 from toeplix.commands.experiments import figure, report, run
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
 from toeplix.commands.probe import probe
+from toeplix.commands.spectrum import spectrum
 from toeplix.commands.train import command as train
 
 app = typer.Typer(
@@ -33,6 +35,8 @@ app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
 app.command("probe", no_args_is_help=True)(probe)
+app.command("spectrum")(spectrum)
+app.command("eval", no_args_is_help=True)(evaluate)
 app.command("run")(run)
 app.command("figure")(figure)
 app.command("report")(report)

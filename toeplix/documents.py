@@ -17,12 +17,14 @@ from toeplix.ops.checks import check_mask, check_offsets
 
 
 def apart(
-    function: Callable[[Int[Tensor, "n l"]], Float[Tensor, "n l d"]],
+    function: Callable[[list[Tensor]], list[Tensor]],
     tokens: Int[Tensor, "b t"],
     mask: Tensor | None,
     offsets: Tensor | list[int] | None,
 ) -> Float[Tensor, "b t d"]:
-    """`function` of every document alone, put back into the layout of `tokens`."""
+    """`function`, from rows (n, l) to features (n, l, d), of every document alone, put back into the
+    layout of `tokens`.
+    """
     if mask is not None and offsets is not None:
         raise ValueError("give mask (padded rows) or offsets (one packed row), not both")
     if mask is not None:
@@ -33,15 +35,12 @@ def apart(
                 f"packed documents lie in one row, got tokens of {tuple(tokens.shape)}"
             )
         segments = packed.segments_from_offsets(check_offsets(offsets), tokens.shape[1])
-    pieces, places = [], []
-    for group in packed.groups(tokens, None, *segments):
-        # a row ends before its group does: token 0 fills it, whatever stood there (-100, another row)
-        rows = tokens.flatten()[group.positions].masked_fill(~group.real, 0)
-        features = function(rows)
-        pieces.append(features[group.real])
-        places.append(group.positions[group.real])
-    if not pieces:
+    groups = packed.groups(tokens, None, *segments)
+    if not groups:
         raise ValueError("there is no real position: every row is padding")
-    flat = torch.cat(pieces)
+    # a row ends before its group does: token 0 fills it, whatever stood there (-100, another row)
+    rows = [tokens.flatten()[each.positions].masked_fill(~each.real, 0) for each in groups]
+    flat = torch.cat([x[each.real] for x, each in zip(function(rows), groups, strict=True)])
+    places = [each.positions[each.real] for each in groups]
     result = flat.new_zeros(tokens.numel(), flat.shape[1])
     return result.index_copy(0, torch.cat(places), flat).view(*tokens.shape, -1)

@@ -30,11 +30,14 @@ class HeldOut:
         """Means over all labels of all rows."""
         nats, labels, size = 0.0, 0, 0.0
         objective.eval()
-        for first in range(
-            self.processes.rank * self.size, self.count, self.processes.count * self.size
-        ):
-            batch = self._batch(first)
-            nats += float(objective(**moved(batch, self.processes.device)))
+        for begin in range(0, self.count, self.processes.count * self.size):
+            first = begin + self.processes.rank * self.size
+            # weights may be divided: all processes compute, the last time some for nothing
+            batch = self._batch(first if first < self.count else 0)
+            found = float(objective(**moved(batch, self.processes.device)))
+            if first >= self.count:
+                continue
+            nats += found
             real = batch["labels"][batch["labels"] != IGNORED]
             labels, size = labels + len(real), size + float(self.bytes[real].sum())
         objective.train()

@@ -51,7 +51,7 @@ class LanguageModel(nn.Module, ABC):
         _check_tokens(tokens)
         if mask is None and offsets is None:
             return self.features(tokens)
-        return documents.apart(self.features, tokens, mask, offsets)
+        return documents.apart(self.features_of, tokens, mask, offsets)
 
     @torch.no_grad()
     def step(
@@ -81,6 +81,10 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def layers(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         """All layers, and the final norm if there is one."""
+
+    def features_of(self, batches: list[Tensor]) -> list[Tensor]:
+        """The same of several batches of rows."""
+        return [self.features(tokens) for tokens in batches]
 
     @abstractmethod
     def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
@@ -119,6 +123,10 @@ class Block(nn.Module):
             x = x + self.channel_mixer(self.channel_norm(x))
         return x
 
+    def each(self, batches: list[Tensor]) -> list[Tensor]:
+        """The same of several batches: weights that have to be gathered (parallel.py) are so once."""
+        return [self(x) for x in batches]
+
 
 class MixerLM(LanguageModel):
     """Embedding, blocks, final norm or none, output."""
@@ -143,6 +151,13 @@ class MixerLM(LanguageModel):
         for block in self.blocks:
             x = block(x)
         return self.norm(x)
+
+    def features_of(self, batches: list[Tensor]) -> list[Tensor]:
+        """Block by block, all batches through each."""
+        parts = [self.embedding(tokens) for tokens in batches]
+        for block in self.blocks:
+            parts = block.each(parts)
+        return [self.norm(x) for x in parts]
 
     def start(self, horizon: int | None = None) -> "MixerState":
         bank = FilterBank(horizon)

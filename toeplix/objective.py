@@ -52,4 +52,4 @@ def prepare(model: LanguageModel, run: Run) -> None:
             )
     if run.compile:
         for part in blocks:
-            part.compile(dynamic=True)
+            part.forward = torch.compile(part.forward, dynamic=True)

@@ -5,7 +5,7 @@ share is small: the paper's own rates on two H100 (9.30 steps a second at width 
 and 15% of their peak in bfloat16. On a CPU the peak is that of a float32 matmul, measured now.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toeplix import counting, timing
@@ -14,6 +14,7 @@ from toeplix.ops import choice
 from toeplix.run import Run
 
 STATE_BYTES = 16  # a parameter: weight, gradient, two moments of AdamW, in float32
+GATHERED_BYTES = 8  # weight and gradient, whole for a moment where they are divided otherwise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,8 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
     forward = rows * counting.forward_flops(model, model.context)
     step = forward * (4 if run.checkpointing else 3)
     weights = counting.parameters(model) * STATE_BYTES
+    if run.parallel == "fsdp":
+        weights = _divided(run, devices)
     kept = counting.activation_bytes(model, max(2, run.batch), model.context)
     if run.checkpointing:  # the inputs of blocks, and the insides of one
         inputs = 4 * run.batch * model.context * model.dim * model.depth
@@ -82,6 +85,15 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
         "decode_bytes": _decode_bytes(run),
         "decode_flops_per_token": 2 * counting.parameters(model),
     }
+
+
+def _divided(run: Run, devices: int) -> int:
+    """What a device keeps of everything, and what it gathers."""
+    model = run.model
+    everything = gathered = counting.parameters(model)
+    if model.arch in OWN:  # the ends, a block, and the next one, which is on its way
+        gathered = counting.parameters(replace(model, depth=min(2, model.depth)))
+    return everything * STATE_BYTES // devices + GATHERED_BYTES * gathered
 
 
 def _path(run: Run) -> str:

@@ -1,15 +1,14 @@
 """Several processes that train one model, as `torchrun` starts them; or just this one."""
 
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.rendezvous import rendezvous
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +38,24 @@ class Processes:
         if self.count > 1:
             self.total(0.0)
 
-    def share(self, module: nn.Module) -> nn.Module:
-        """The module with its gradients averaged over processes."""
-        if self.count == 1:
-            return module
-        # a filter of one head has a free stride, which is no fault
-        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-        here = [self.device.index or 0] if self.device.type == "cuda" else None
-        return DistributedDataParallel(module, device_ids=here)
+
+# Kept to the end of the process: where DDP was the last to let go of its group, one run in three was
+# seen to hang at its end, waiting for the group's threads.
+_groups: list[Any] = []
+
+
+def _meeting() -> dict[str, Any]:
+    """Where processes find each other.
+
+    When torchrun starts processes again, the addresses of the dead are still in its store, and who reads
+    too early calls there. So every life has names of its own; on one machine, where all count alike.
+    """
+    life = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+    if life is None or os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
+        return {}
+    store, rank, count = next(rendezvous("env://"))
+    own = dist.PrefixStore(f"life-{life}", store)  # type: ignore[attr-defined]
+    return {"store": own, "rank": rank, "world_size": count}
 
 
 @contextmanager
@@ -61,7 +70,8 @@ def joined() -> Iterator[Processes]:
         torch.cuda.set_device(device)
     begun = not dist.is_initialized()
     if begun:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", **_meeting())
+        _groups.append(dist.group.WORLD)
     try:
         yield Processes(rank=dist.get_rank(), count=dist.get_world_size(), device=device)
     finally:

@@ -21,6 +21,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("packed", "rows"),
     "schedule": ("linear", "cosine", "constant"),
     "precision": ("float32", "bfloat16", "float16"),
+    "parallel": ("ddp", "fsdp"),
 }
 LEAST = {
     "warmup": 0,
@@ -59,6 +60,9 @@ class Run:
     )
     compile: bool = _means(False, "Compile blocks with torch.compile.")
     checkpointing: bool = _means(False, "Compute blocks twice instead of keeping their insides.")
+    parallel: str = _means(
+        "ddp", "What each of several processes holds: ddp, the whole model; fsdp, a part of it."
+    )
     seed: int = _means(0, "Of the first weights, of dropout, and of the order of the data.")
     data_seed: int = _means(-1, "Of the order of the data; -1: that of seed.")
     eval_every: int = _means(500, "Steps between held-out evaluations; 0: never.")

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from toeplix.checkpoint import save
+from toeplix.checkpoint import WEIGHTS, fill, save
 from toeplix.files import sha256
 from toeplix.model import LanguageModel
+from toeplix.parallel import part
 
 OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
 
@@ -36,18 +38,18 @@ class Snapshot(NamedTuple):
 def write(
     folder: Path,
     model: LanguageModel,
-    optimizer: torch.optim.Optimizer,
+    memory: dict[str, Tensor],
     state: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Make `folder/step-N`, and delete all but the last `keep`."""
+    """Make `folder/step-N`, `memory` being the moments; delete all but the last `keep`."""
     target = folder / f"step-{state['step']}"
     aside = folder / f".{target.name}"
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(aside, ignore_errors=True)  # left by a process that was killed
     try:
         save(model, aside)
-        save_file(moments(model, optimizer), aside / OPTIMIZER)
+        save_file(memory, aside / OPTIMIZER)
         (aside / STATE).write_text(json.dumps(state) + "\n")
         files = {
             file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
@@ -87,7 +89,7 @@ def last(folder: Path) -> str:
     return f"the last good checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
 
 
-def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """What the optimizer remembers, `NAME:WHAT` for every weight."""
     return {
         f"{name}:{what}": value.contiguous()
@@ -96,19 +98,24 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
     }
 
 
-def restore(snapshot: Snapshot, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put weights and moments back where they were."""
-    from toeplix.checkpoint import WEIGHTS, fill
-
+def restore_weights(snapshot: Snapshot, model: torch.nn.Module) -> None:
+    """Of a model that is not yet divided."""
     fill(model, load_file(snapshot.directory / WEIGHTS), snapshot.directory)
+
+
+def restore_moments(
+    snapshot: Snapshot, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """Each process its part of them."""
     weights = dict(model.named_parameters())
     for key, value in load_file(snapshot.directory / OPTIMIZER).items():
         name, _, what = key.rpartition(":")
         if name not in weights:
             raise ValueError(f"{snapshot.directory}: there is no weight {name}")
+        weight = weights[name]
         # AdamW counts its steps on the device only if it is fused there
-        place = weights[name].device if value.ndim or weights[name].is_cuda else "cpu"
-        optimizer.state[weights[name]][what] = value.to(place)
+        counted = value.to(weight.device if weight.is_cuda else "cpu")
+        optimizer.state[weight][what] = part(value, weight) if value.ndim else counted
 
 
 def _steps(folder: Path) -> list[Path]:

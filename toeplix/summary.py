@@ -35,6 +35,8 @@ def summarise(run: Run, folder: Path, processes: int) -> Path:
         "with evaluations and checkpoints",
         "final training loss": f"{trained[-1]['loss']:.4f} nats per token",
     }
+    if (waited := waiting(rows)) is not None:
+        facts["waiting for data"] = f"{waited:.2%} of the time of steps"
     if held:
         best = min(held, key=lambda row: row["held_loss"])
         facts["held-out"] = (
@@ -57,6 +59,12 @@ def summarise(run: Run, folder: Path, processes: int) -> Path:
     text = "\n".join(lines) + "\n"
     replace_file(folder / REPORT, lambda aside: aside.write_text(text, encoding="utf-8"))
     return folder / REPORT
+
+
+def waiting(rows: list[dict[str, Any]]) -> float | None:
+    """The share of the time of steps in which there was nothing to compute on."""
+    shares = [row["waiting"] for row in rows if "waiting" in row]
+    return sum(shares) / len(shares) if shares else None
 
 
 def _table(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:

@@ -8,9 +8,10 @@
 
 Everything that a step does is a function of (run, step): rows (batches.py), random numbers, learning
 rate. So weights, moments and a step number are all that a checkpoint needs, and a run that was killed
-ends with the same bits as one that was not. The loop is written out for this: Hugging Face's Trainer,
-which trains `toeplix.hub` models, pickles its checkpoints, writes them in place, takes the first axis
-of a batch for rows (packed batches have one), and reads its way to the step it goes on from.
+ends with the same bits as one that was not. The loop is written out for this: Hugging Face's Trainer
+pickles its checkpoints, writes them in place, takes the first axis of a batch for rows (packed batches
+have one), and reads its way to the step it goes on from. It trains `toeplix.hub` models, and step by
+step finds the same losses (docs/training.md, tests/test_trainer.py).
 
 The loss is the mean over all labels of a step, over all its parts and processes.
 """
@@ -31,7 +32,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from toeplix import batches, snapshots
+from toeplix import batches, parallel, snapshots
 from toeplix.architectures import build
 from toeplix.checkpoint import save
 from toeplix.data import Store
@@ -68,9 +69,10 @@ class Progress:
     step: int = 0  # done
     tokens: int = 0  # labels learned from
     seconds: float = 0.0
-    nats: float = 0.0  # since the last row of metrics.jsonl, as are these two
+    nats: float = 0.0  # since the last row of metrics.jsonl, as are these three
     labels: int = 0
     busy: float = 0.0
+    waited: float = 0.0  # for batches, of the busy seconds
     first_loss: float | None = None
     lengths: dict[str, int] = field(default_factory=dict)  # of the logs
     scaler: dict[str, Any] = field(default_factory=dict)  # float16 only
@@ -122,8 +124,13 @@ class Training:
         self.say, self.report = say, report
         self.checkpoints = folder / CHECKPOINTS
         torch.manual_seed(run.seed)
-        self.model = build(run.model).to(processes.device).train()
+        self.model = build(run.model).train()
         prepare(self.model, run)
+        self.progress, snapshot = self._resume()
+        if snapshot:  # before the weights are moved, or divided
+            snapshots.restore_weights(snapshot, self.model)
+        self.objective = Objective(self.model, run.precision)
+        self.shared = parallel.share(self.objective, run.parallel, processes)
         self.weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.AdamW(
             self.weights,
@@ -136,11 +143,12 @@ class Training:
         self.scaler = torch.amp.GradScaler(
             processes.device.type, enabled=run.precision == "float16"
         )
-        self.batches = batches.Batches(run, store, processes.rank, processes.count)
+        if snapshot:
+            snapshots.restore_moments(snapshot, self.model, self.optimizer)
+            self.scaler.load_state_dict(self.progress.scaler)
+        own = batches.Batches(run, store, processes.rank, processes.count)
+        self.batches = batches.Ahead(own, run.steps)
         self.held = HeldOut(run, store, processes) if run.eval_every else None
-        self.progress = self._resume()
-        self.objective = Objective(self.model, run.precision)
-        self.shared = processes.share(self.objective)
 
     def go(self) -> None:
         """All steps that are left, and the end of the run."""
@@ -162,8 +170,8 @@ class Training:
                         found = self.held.evaluate(self.objective)
                         if logs:
                             logs.row(self._place() | found)
-                    if logs and run.sample_every and (step % run.sample_every == 0 or end):
-                        logs.samples(step, self._samples())
+                    if run.sample_every and (step % run.sample_every == 0 or end):
+                        self._samples(logs)
                     if step % run.save_every == 0 or end or stop:
                         self._save(logs)
                     if stop and not end:
@@ -172,16 +180,16 @@ class Training:
                             f"{self.checkpoints / f'step-{step}'}; the same command goes on from there"
                         )
         finally:
+            self.batches.close()
             if logs:
                 logs.close()
-        if logs:
-            self._finish()
+        self._finish()
 
     def _step(self, asked: bool) -> bool:
         """One update; whether any process was asked to stop."""
         run, progress, processes = self.run, self.progress, self.processes
         start = time.monotonic()
-        parts = self.batches.of(progress.step)
+        parts, waited = self.batches.of(progress.step)
         own = sum(int((part["labels"] != IGNORED).sum()) for part in parts)
         total, stop = processes.total(own, asked)
         labels = int(total)
@@ -192,24 +200,26 @@ class Training:
         self.optimizer.zero_grad()
         nats = torch.zeros((), device=processes.device)
         for number, part in enumerate(parts, 1):
-            with self._apart(number < len(parts)):
+            last = number == len(parts)
+            with contextlib.nullcontext() if last else parallel.unexchanged(self.shared):
                 loss = self.shared(**batches.moved(part, processes.device))
                 # processes average their gradients, this is a sum
                 self.scaler.scale(loss * (processes.count / labels)).backward()
             nats += loss.detach()
         self.scaler.unscale_(self.optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(self.weights, run.clip or math.inf)
+        norm = parallel.clip(self.weights, run.clip)
         (sum_of_nats,) = processes.total(float(nats))
-        self._healthy(sum_of_nats / labels, float(norm), parts)
+        self._healthy(sum_of_nats / labels, norm, parts)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         progress.step += 1
         progress.tokens += labels
         progress.nats += sum_of_nats
         progress.labels += labels
-        self.lr, self.norm = lr, float(norm)
+        self.lr, self.norm = lr, norm
         took = time.monotonic() - start
         progress.busy += took
+        progress.waited += waited
         self.report(
             {
                 "step": progress.step,
@@ -219,12 +229,6 @@ class Training:
             }
         )
         return stop > 0
-
-    def _apart(self, more: bool) -> contextlib.AbstractContextManager[None]:
-        """Gradients are exchanged once, after the last part of a step."""
-        if more and self.shared is not self.objective:
-            return self.shared.no_sync()  # type: ignore[operator]
-        return contextlib.nullcontext()
 
     def _healthy(self, loss: float, norm: float, parts: list[batches.Batch]) -> None:
         """Before the weights are touched."""
@@ -253,19 +257,22 @@ class Training:
                 "lr": self.lr,
                 "grad_norm": self.norm,
                 "tokens_per_second": round(progress.labels / progress.busy, 1),
+                "waiting": round(progress.waited / progress.busy, 6),
             }
             logs.row(self._place() | values)
-        progress.nats, progress.labels, progress.busy = 0.0, 0, 0.0
+        progress.nats, progress.labels, progress.busy, progress.waited = 0.0, 0, 0.0, 0.0
 
     def _place(self) -> dict[str, Any]:
         seconds = round(time.monotonic() - self.began, 3)
         return {"step": self.progress.step, "tokens": self.progress.tokens, "seconds": seconds}
 
-    def _samples(self) -> list[str]:
-        tokenizer = self.store.tokenizer
+    def _samples(self, logs: Logs | None) -> None:
+        tokenizer, model = self.store.tokenizer, parallel.whole_model(self.model, self.processes)
+        if logs is None:
+            return
         with torch.compiler.set_stance("force_eager"):  # decoding changes shape at every step
             rows = generate(
-                self.model,
+                model,
                 [[tokenizer.start]] * SAMPLES,
                 new=min(SAMPLE_TOKENS, self.run.model.context),
                 sampling=Sampling(temperature=0.8, top_k=50),
@@ -273,23 +280,27 @@ class Training:
                 stop_tokens=[tokenizer.end],
             )
         # a model may have a larger vocabulary than its tokenizer
-        return [tokenizer.decode([each for each in row if each < tokenizer.vocab]) for row in rows]
+        known = [[each for each in row if each < tokenizer.vocab] for row in rows]
+        logs.samples(self.progress.step, [tokenizer.decode(row) for row in known])
 
     def _save(self, logs: Logs | None) -> None:
+        model = parallel.whole_model(self.model, self.processes)
+        moments = snapshots.moments(self.model, self.optimizer)
+        memory = parallel.gathered(moments.items(), self.processes)
         if logs:
             progress = self.progress
             progress.lengths, progress.scaler = logs.lengths(), self.scaler.state_dict()
             progress.seconds = time.monotonic() - self.began
             state = dataclasses.asdict(progress)
-            snapshots.write(self.checkpoints, self.model, self.optimizer, state, self.run.keep)
+            snapshots.write(self.checkpoints, model, memory, state, self.run.keep)
 
-    def _resume(self) -> Progress:
-        """Where the newest whole checkpoint is, or the start. The first process looks for all."""
+    def _resume(self) -> tuple[Progress, snapshots.Snapshot | None]:
+        """The newest whole checkpoint, or the start. The first process looks for all."""
         fresh = Progress(data=_digest(self.store), processes=self.processes.count)
         snapshot = snapshots.newest(self.checkpoints, self.say) if self.processes.first else None
         (step,) = self.processes.total(snapshot.state["step"] if snapshot else 0)
         if not step:
-            return fresh
+            return fresh, None
         directory = self.checkpoints / f"step-{int(step)}"
         found = Progress(**(state := json.loads((directory / snapshots.STATE).read_text())))
         if found.data != fresh.data:
@@ -302,14 +313,15 @@ class Training:
                 f"{directory} was trained by {found.processes} processes, not {fresh.processes}: "
                 "start as many, or choose a new directory"
             )
-        snapshots.restore(snapshots.Snapshot(directory, state), self.model, self.optimizer)
-        self.scaler.load_state_dict(found.scaler)
         if found.step < self.run.steps:
             self.say(f"going on after step {found.step} of {self.run.steps} ({directory})")
-        return found
+        return found, snapshots.Snapshot(directory, state)
 
     def _finish(self) -> None:
-        target = save(self.model, self.folder / MODEL)
+        model = parallel.whole_model(self.model, self.processes)
+        if not self.processes.first:
+            return
+        target = save(model, self.folder / MODEL)
         for file in sorted((self.store.directory / TOKENIZER).iterdir()):
             replace_file(target / file.name, partial(shutil.copyfile, file))
         summarise(self.run, self.folder, self.processes.count)

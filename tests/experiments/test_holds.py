@@ -4,7 +4,7 @@ import pytest
 
 from toeplix.experiments import complexity, decoding, frozen, linear, throughput, training, variants
 from toeplix.experiments import window as windowed
-from toeplix.experiments.learning import at_best, best_rate, tuned
+from toeplix.experiments.learning import at_best, best_rate, rates, tuned
 from toeplix.experiments.matching import compute, memory, width
 from toeplix.experiments.models import MODELS, model
 from toeplix.experiments.scale import SCALES
@@ -169,15 +169,25 @@ def test_rates_are_tuned_before_seeds():
     scale, compared = SCALES["laptop"], {"toeplitz": MODELS["toeplitz"]}
     first = tuned(scale, compared, [])
     assert [(case.lr, case.seed) for case in first] == [(lr, 0) for lr in scale.rates]
-    losses = dict(zip(scale.rates, (5.0, 4.5, 4.2, 4.3), strict=True))
+    losses = dict(zip(scale.rates, (4.5, 4.2, 4.3), strict=True))
     rows = [row for lr, loss in losses.items() for row in learned("toeplitz", loss, lr=lr)[1:2]]
     rows = [row | {"seed": 0} for row in rows]
-    assert best_rate(rows, "toeplitz", {}, scale) == scale.rates[2]
+    assert best_rate(rows, "toeplitz", {}, scale) == scale.rates[1]
     then = tuned(scale, compared, rows)
     assert [(case.lr, case.seed) for case in then[len(first) :]] == [
-        (scale.rates[2], seed) for seed in scale.seeds[1:]
+        (scale.rates[1], seed) for seed in scale.seeds[1:]
     ]
     assert best_rate(rows[:-1], "toeplitz", {}, scale) is None, "the grid is not complete"
+
+
+def test_the_grid_grows_where_the_best_is_at_its_end():
+    grid = (0.01, 0.02, 0.04)
+    falling = {0.04: 3.0, 0.02: 2.0, 0.01: 1.0}
+    assert rates(grid, {}) == grid
+    assert rates(grid, falling) == (0.005, *grid)
+    assert rates(grid, falling | {0.005: 1.5}) == (0.005, *grid), "the best is inside now"
+    assert rates(grid, falling | {0.005: 0.5, 0.0025: 0.2}) == (0.0025, 0.005, *grid)
+    assert rates((0.01,), {0.01: 1.0}) == (0.01,)
 
 
 def test_the_best_rate_is_that_of_all_seeds():

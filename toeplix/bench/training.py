@@ -39,10 +39,21 @@ CASES: dict[str, dict[str, Any]] = {
 }
 PLAIN = "toeplitz, plain"
 ONE_BY_ONE = ("mamba2",)  # its scan in PyTorch needs gigabytes a row: gradients are accumulated
-PUBLISHED = {  # iterations a second of the paper's flat model over those of others, by width
-    512: {"hyena": 2.0, "mamba2": 2.4},
-    1024: {"hyena": 2.1, "mamba2": 2.8},
+# The paper's tables S1 to S4, two H100: steps a second and megabytes of a device, by width.
+PUBLISHED: dict[str, dict[int, tuple[float, int]]] = {
+    "toeplitz": {512: (9.30, 16721), 1024: (5.25, 22741), 2048: (2.07, 45285)},
+    "toeplitz, 4 heads": {512: (8.81, 16721), 1024: (4.85, 28253), 2048: (1.85, 53589)},
+    "hyena": {512: (4.56, 23959), 1024: (2.47, 42831), 2048: (1.06, 85755)},
+    "mamba2": {512: (3.84, 34491), 1024: (1.90, 63295)},
 }
+
+
+def published(case: str, dim: int) -> tuple[float | None, float | None]:
+    """Time and memory of the paper's model over those of its flat one, if it has both."""
+    theirs, flat = (PUBLISHED.get(name, {}).get(dim) for name in (case, "toeplitz"))
+    if theirs is None or flat is None:
+        return None, None
+    return round(flat[0] / theirs[0], 2), round(theirs[1] / flat[1], 2)
 
 
 def run(console: Console, *, dim: int, depth: int, batch: int, context: int, seconds: float) -> Any:
@@ -55,7 +66,7 @@ def run(console: Console, *, dim: int, depth: int, batch: int, context: int, sec
     steps[PLAIN] = prepare(PLAIN, configs["toeplitz"], batch)
     times = timing.interleaved(steps, seconds=seconds, least=3)
     del steps
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in track(times, "memory", console=console, transient=True):
         config = configs.get(name, configs["toeplitz"])
         taken = statistics.median(times[name])
@@ -67,11 +78,15 @@ def run(console: Console, *, dim: int, depth: int, batch: int, context: int, sec
                 "milliseconds": round(taken * 1e3, 1),
                 "tokens_per_second": round(batch * context / taken),
                 "ratio": round(timing.median_ratio(times[name], times["toeplitz"]), 3),
-                "published_ratio": PUBLISHED.get(dim, {}).get(name),
+                "published_ratio": published(name, dim)[0],
                 "limit": round(done / taken / 1e9 / limits.sgemm_gflops, 3),
                 "peak_bytes": peak,
+                "published_memory_ratio": published(name, dim)[1],
             }
         )
+    flat = rows[0]["peak_bytes"]
+    for row in rows:
+        row["memory_ratio"] = round(row["peak_bytes"] / flat, 3) if flat else None
     console.print(table(rows, f"training, {depth} layers of {dim}, {batch} x {context} tokens"))
     machine = timing.describe_machine() | limits._asdict()
     return {"benchmark": "training", "machine": machine, "batch": batch, **sizes, "rows": rows}
@@ -127,17 +142,24 @@ def gathered(layer: Filter, x: Tensor) -> Tensor:
 
 def table(rows: list[dict[str, Any]], title: str) -> Table:
     drawn = Table(title=title)
-    for column in ("", "ms", "tokens/s", "over toeplitz", "paper", "limit", "memory"):
+    columns = ("", "ms", "tokens/s", "over toeplitz", "paper", "limit")
+    for column in (*columns, "memory", "over toeplitz", "paper"):
         drawn.add_column(column, justify="left" if not column else "right")
     for row in rows:
-        published, peak = row["published_ratio"], row["peak_bytes"]
+        peak = row["peak_bytes"]
         drawn.add_row(
             row["case"],
             f"{row['milliseconds']:.0f}",
             f"{row['tokens_per_second']}",
             f"{row['ratio']:.2f}",
-            "" if published is None else f"{published:.1f}",
+            _ratio(row["published_ratio"]),
             f"{row['limit']:.0%}",
             "" if peak is None else f"{peak / 2**30:.1f} GiB",
+            _ratio(row["memory_ratio"]),
+            _ratio(row["published_memory_ratio"]),
         )
     return drawn
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

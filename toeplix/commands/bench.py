@@ -128,6 +128,39 @@ def tokenizing(
     _report(building.run(_console(None), names, size, vocab, rounds, processes), out)
 
 
+@bench.command()
+def spectrum(
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time for each contender.")] = 1.0,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """Certified indices of filters beside companion roots and uniform sampling."""
+    from toeplix.bench import spectrum as filters
+
+    _report(filters.run(_console(threads), seconds), out)
+
+
+@bench.command("eval")
+def evaluating(
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Where ARC-Easy-Test.jsonl is; default: random words of such lengths."),
+    ] = None,
+    questions: Annotated[int, typer.Option(min=1, help="How many.")] = 2376,
+    dim: Annotated[int, typer.Option(min=4, help="Width of the model.")] = 128,
+    depth: Annotated[int, typer.Option(min=1, help="Layers of the model.")] = 4,
+    vocab: Annotated[int, typer.Option(min=260, help="Size of the tokenizer.")] = 8000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """Evaluating ARC-Easy beside the pure forward passes that it needs, as ratios."""
+    from toeplix.bench import evaluating as scoring
+
+    sizes = {"dim": dim, "depth": depth, "vocab": vocab, "context": 512}
+    _report(scoring.run(_console(threads), data_root, questions, sizes, rounds), out)
+
+
 def _console(threads: int | None) -> Console:
     if threads is not None:
         import torch

@@ -24,6 +24,7 @@ def plan(
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Rows a device, instead.")] = None,
     accumulate: Annotated[int | None, typer.Option(min=1, help="Batches a step, instead.")] = None,
+    parallel: Annotated[str | None, typer.Option(help="ddp or fsdp, instead.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Numbers for programs.")] = False,
 ) -> None:
     """Parameters, operations, memory and time of a run on given hardware."""
@@ -49,7 +50,7 @@ def plan(
             run = Run.from_dict(json.loads(file.read_text()))
         except (ValueError, TypeError, AttributeError) as problem:
             raise ValueError(f"{file} is no record of a run: {problem}") from problem
-    given = {"precision": precision, "batch": batch, "accumulate": accumulate}
+    given = {"precision": precision, "batch": batch, "accumulate": accumulate, "parallel": parallel}
     run = changed(run, {key: value for key, value in given.items() if value is not None})
     device = this_cpu() if hardware == "cpu" else HARDWARE[hardware]
     found = planned(run, device, devices, efficiency)

@@ -79,8 +79,10 @@ def _train(
     """
     from toeplix.allocator import keep_freed_memory
     from toeplix.data import Store
+    from toeplix.logs import read
     from toeplix.processes import joined
     from toeplix.stopping import Stopped
+    from toeplix.summary import waiting
     from toeplix.train import fit
 
     if out is None:
@@ -109,7 +111,9 @@ def _train(
                 say(str(stopped))
                 raise typer.Abort from None
     if processes.first:
-        print(f"{model}: trained, see {out / 'report.md'}")
+        waited = waiting(read(out)) or 0.0
+        print(f"{model}: trained, {waited:.2%} of the time waiting for data")
+        print(f"{out / 'report.md'}: how it went")
 
 
 def _store(run: Run, out: Path, first: bool) -> str:
@@ -165,7 +169,8 @@ def bar(run: Run, first: bool = True) -> Iterator[Callable[[dict[str, Any]], Non
 
         def line(row: dict[str, Any]) -> None:
             if row["step"] % run.log_every == 0 or row["step"] == run.steps:
-                print(_words(row), file=sys.stderr, flush=True)
+                place = f"step {row['step']} of {row['steps']}"
+                print(f"{place}, {_words(row)}", file=sys.stderr, flush=True)
 
         yield line
     else:
@@ -176,8 +181,7 @@ def bar(run: Run, first: bool = True) -> Iterator[Callable[[dict[str, Any]], Non
 
 
 def _words(row: dict[str, Any]) -> str:
-    speed = f"{row['tokens_per_second']:,.0f} tokens/s"
-    return f"step {row['step']} of {row['steps']}, loss {row['loss']:.4f}, {speed}"
+    return f"loss {row['loss']:.4f}, {row['tokens_per_second']:,.0f} tokens/s"
 
 
 def _options() -> list[inspect.Parameter]:

@@ -31,6 +31,10 @@ EXPERIMENTS = {
     "capacity": "toeplix.experiments.capacity",
     "copying": "toeplix.experiments.copying",
     "recall": "toeplix.experiments.recall",
+    "index": "toeplix.experiments.index",
+    "symbols": "toeplix.experiments.symbols",
+    "filters": "toeplix.experiments.filters",
+    "benchmarks": "toeplix.experiments.benchmarks",
 }
 
 

@@ -1,8 +1,8 @@
 """What most experiments measure: a model learns text, and its held-out loss is followed.
 
 Every model sees the same tokens in the same order for the same number of steps; seeds change the first
-weights. Learning rates are tuned for each on the same grid with the first seed; the best one is repeated
-with the other seeds.
+weights. Learning rates are tuned for each on the same grid with the first seed, farther out where the
+best one is at an end of it; the best is repeated with the other seeds.
 
 Time is told in steps of one reference, the paper's flat Toeplitz model of the case's sizes: the case
 times a step of its model and of the reference, taking turns. A busy machine slows both.
@@ -26,6 +26,7 @@ from toeplix.experiments.scale import Scale
 from toeplix.run import Run
 
 LOOKS = 10  # held-out evaluations of a run
+FARTHER = 2  # rates that are tried beyond an end of the grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,31 +168,58 @@ def relative_time(case: Case, config: Model) -> float:
 def tuned(
     scale: Scale, compared: Mapping[str, dict[str, Any]], rows: list[Row], **other: Any
 ) -> list[Case]:
-    """Every rate with the first seed; then, where all of these are there, the best with all seeds."""
+    """Every rate with the first seed; then, where the best lies between others, that with all seeds."""
     found = []
     for name, settings in compared.items():
         make = partial(Case.of, scale, name, settings, **other)
-        found += [make(lr=lr, seed=scale.seeds[0]) for lr in scale.rates]
+        tried = rates_tried(rows, name, scale, other.get("part", ""))
+        grid = rates(scale.rates, tried)
+        found += [make(lr=lr, seed=scale.seeds[0]) for lr in grid]
         rate = best_rate(rows, name, settings, scale, other.get("part", ""))
         if rate is not None:
             found += [make(lr=rate, seed=seed) for seed in scale.seeds]
     return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
 
 
-def best_rate(
-    rows: list[Row], name: str, settings: dict[str, Any], scale: Scale, part: str = ""
-) -> float | None:
-    """Of the lowest loss with the first seed, once the whole grid is measured."""
-    if not scale.rates:
-        return models.published_rate(settings)
-    tried = {
+def rates(grid: tuple[float, ...], tried: Mapping[float, float]) -> tuple[float, ...]:
+    """The grid, and where the best so far is at an end of it the next one out, up to `FARTHER` times.
+
+    >>> rates((0.01, 0.02, 0.04), {0.01: 3.0, 0.02: 2.0, 0.04: 1.0})
+    (0.01, 0.02, 0.04, 0.08)
+    """
+    for _ in range(FARTHER if len(grid) > 1 else 0):
+        if set(grid) - set(tried):
+            break
+        best = min(grid, key=lambda rate: tried[rate])
+        if best == grid[0]:
+            grid = (_rounded(grid[0] ** 2 / grid[1]), *grid)
+        elif best == grid[-1]:
+            grid = (*grid, _rounded(grid[-1] ** 2 / grid[-2]))
+    return grid
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.2g}")
+
+
+def rates_tried(rows: list[Row], name: str, scale: Scale, part: str = "") -> dict[float, float]:
+    """Losses with the first seed by learning rate; a diverged run is the worst there is."""
+    return {
         row["lr"]: math.inf if row["loss"] is None else row["loss"]
         for row in rows
         if row["model"] == name and row["part"] == part and row["seed"] == scale.seeds[0]
     }
-    if set(scale.rates) - set(tried):
-        return None
-    return min(scale.rates, key=lambda rate: tried[rate])
+
+
+def best_rate(
+    rows: list[Row], name: str, settings: dict[str, Any], scale: Scale, part: str = ""
+) -> float | None:
+    """Of the lowest loss with the first seed, once all rates that are wanted are there."""
+    if not scale.rates:
+        return models.published_rate(settings)
+    tried = rates_tried(rows, name, scale, part)
+    grid = rates(scale.rates, tried)
+    return None if set(grid) - set(tried) else min(grid, key=lambda rate: tried[rate])
 
 
 def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:

@@ -19,6 +19,7 @@ CLAIMS, ALONE = ("C1", "C2", "C8"), False
 COST = "40 minutes on two cores with --jobs 2"
 ANCHOR = "hyena"
 COSTS: dict[str, matching.Cost] = {"compute": matching.compute, "memory": matching.memory}
+COSTLY = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama")
 FEWER = ("toeplitz", "paper flat", "hyena", "llama")  # where all models would take too long
 PUBLISHED = {
     "paper flat": 2,
@@ -47,10 +48,10 @@ def parts(scale: Scale, name: str, settings: dict[str, Any]) -> dict[str, dict[s
     """Sizes that differ from the scale's, by part."""
     common = {"depth": scale.depth, "context": scale.context, "vocab": scale.vocab}
     anchor = model(MODELS[ANCHOR], dim=scale.dim, **common)
-    found: dict[str, dict[str, int]] = {
-        part: {"dim": matching.width(settings, anchor, cost, scale.batch)}
-        for part, cost in COSTS.items()
-    }
+    found: dict[str, dict[str, int]] = {}
+    if name in COSTLY:
+        for part, cost in COSTS.items():
+            found[part] = {"dim": matching.width(settings, anchor, cost, scale.batch)}
     if name in PUBLISHED:
         found["published ratio"] = {"dim": int(scale.dim * PUBLISHED[name])}
     if name in FEWER:

@@ -1,0 +1,151 @@
+"""Published files become the rows that the stock tasks read."""
+
+import json
+
+import pytest
+
+from tests.evaluation import published
+from toeplix.evaluation import formats
+from toeplix.evaluation.data import MissingData, local, sources
+from toeplix.evaluation.prompts import fields_of, stock_template
+
+RUNS = {"premise": "A man runs."}
+
+
+def rows(root, path, name="default", split=None):
+    found = formats.FORMATS[path](root, name).splits
+    return found[split or next(iter(found))]
+
+
+def test_arc(root):
+    assert rows(root, "allenai/ai2_arc", "ARC-Easy")[1] == {
+        "id": "A1",
+        "question": "What do cows eat?",
+        "choices": {"text": ["grass", "stones and iron", "air"], "label": ["1", "2", "3"]},
+        "answerKey": "1",
+    }
+
+
+def test_squad_v2(root):
+    first, second = rows(root, "lighteval/squad_v2")
+    assert first["answers"] == {"text": ["France"], "answer_start": [43]}
+    assert first["context"][43:49] == "France"
+    assert (second["id"], second["answers"]["text"]) == ("2", [])
+
+
+def test_xwinograd_has_a_gap_where_the_pronoun_was(root):
+    assert rows(root, "Muennighoff/xwinograd", "en") == [
+        {
+            "sentence": "The cup fell on the dish because _ was wet.",
+            "option1": "The cup",
+            "option2": "the dish",
+            "answer": "1",
+        },
+        {
+            "sentence": "Ann's aunt didn't call her, so _ wept.",
+            "option1": "Ann",
+            "option2": "aunt",
+            "answer": "1",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "wanted"),
+    [
+        ("cola", "validation", {"sentence": "Cat the sat.", "label": 0}),
+        ("sst2", "validation", {"sentence": "dull", "label": 0}),
+        ("mrpc", "validation", {"sentence1": "It rains.", "sentence2": "It snows.", "label": 0}),
+        ("qqp", "validation", {"question1": "Why?", "question2": "How so?", "label": 1}),
+        ("mnli", "validation_matched", {**RUNS, "hypothesis": "A man moves", "label": 0}),
+        ("mnli", "validation_mismatched", {**RUNS, "hypothesis": "He sits", "label": 2}),
+        ("qnli", "validation", {"question": "Who?", "sentence": "Bob did it.", "label": 0}),
+        ("rte", "validation", {"sentence1": "It rained.", "sentence2": "It was dry.", "label": 1}),
+        ("wnli", "validation", {"sentence1": "The cup fell.", "sentence2": "A cup fell.", "label": 1}),
+    ],
+)  # fmt: skip
+def test_glue(root, name, split, wanted):
+    assert rows(root, "nyu-mll/glue", name, split)[-1] == wanted
+
+
+def test_a_quote_in_a_table_is_a_letter_unless_it_encloses(root, tmp_path):
+    assert rows(root, "nyu-mll/glue", "sst2")[0]["sentence"] == 'a "fine film'
+    published.write(
+        tmp_path / "RTE" / "dev.tsv",
+        'sentence1\tsentence2\tlabel\tidx\n"He said ""no"" twice."\tHe spoke.\t0\t0\n',
+    )
+    (row,) = rows(tmp_path, "nyu-mll/glue", "rte")
+    assert row == {"sentence1": 'He said "no" twice.', "sentence2": "He spoke.", "label": 0}
+
+
+def test_wikitext_is_cut_into_articles(root):
+    pages = [row["page"] for row in rows(root, "EleutherAI/wikitext_document_level")]
+    assert [page.split("\n")[0] for page in pages] == [" = One = ", " = Two = "]
+    assert "= = Part = =" in pages[0]
+    assert "".join(pages) == published.WIKITEXT.removeprefix(" \n")
+
+
+def test_longbench_questions(root):
+    assert rows(root, "Xnhyacinth/LongBench", "hotpotqa")[0] == {
+        "question": "Which?",
+        "context": "A long text.",
+        "answers": ["7"],
+        "all_classes": ["7", "8"],
+    }
+
+
+def test_prompts_are_taken_apart_by_the_stock_template(tmp_path):
+    template = stock_template("hotpotqa")
+    prompt = template.replace("{{context}}", "One.\n\nTwo.").replace("{{question}}", "Who?")
+    row = {"origin_prompt": prompt + "\n", "gold": ["Bob"], "prediction": "", "time": 0}
+    published.write(tmp_path / "MiniLongBench_hotpotqa.json", json.dumps({"0": row}))
+    found = formats.longbench(tmp_path, "hotpotqa")
+    assert found.splits["test"] == [
+        {"context": "One.\n\nTwo.", "question": "Who?", "answers": ["Bob"], "all_classes": []}
+    ]
+    assert "MiniLongBench" in found.note
+    with pytest.raises(ValueError, match="does not fit"):
+        fields_of("Something else", template)
+
+
+def test_stand_ins_say_so(tmp_path):
+    squad = json.loads(json.dumps(published.SQUAD))
+    del squad["data"][0]["paragraphs"][0]["qas"][1]  # v1.1 has no unanswerable questions
+    published.write(tmp_path / "dev-v1.1.json", json.dumps(squad))
+    published.lines(tmp_path / "swde" / "mine.jsonl", [{"text": "a", "value": "b"}])
+    found = formats.squad_completion(tmp_path, "default")
+    assert found.splits["validation"][0]["text"].endswith("Question: Where is Normandy?\nAnswer:")
+    assert "SQuAD v1.1" in found.note
+    assert "is not the split" in formats.swde(tmp_path, "default").note
+
+
+def test_missing_and_broken_files_are_named(tmp_path):
+    with pytest.raises(
+        MissingData, match=r"allenai/ai2_arc \(ARC-Easy\): no ARC-Easy-Test.jsonl under"
+    ):
+        local(tmp_path, "allenai/ai2_arc", "ARC-Easy")
+    with pytest.raises(MissingData, match="no local format is known"):
+        local(tmp_path, "some/thing", None)
+    published.write(tmp_path / "lambada_test.jsonl", '{"text": "a"}\n{"text"\n')
+    with pytest.raises(MissingData, match=r"lambada_test.jsonl, line 2: no JSON"):
+        local(tmp_path, "EleutherAI/lambada_openai", "default")
+    published.write(tmp_path / "lambada_test.jsonl", "")
+    with pytest.raises(MissingData, match="has no rows"):
+        local(tmp_path, "EleutherAI/lambada_openai", "default")
+    published.lines(tmp_path / "ARC-Easy-Test.jsonl", [{"id": "1"}])
+    with pytest.raises(MissingData, match=r"not in its published format: KeyError\('question'\)"):
+        local(tmp_path, "allenai/ai2_arc", "ARC-Easy")
+    with pytest.raises(FileNotFoundError, match="no directory"), sources(tmp_path / "nowhere"):
+        pass
+
+
+def test_the_libraries_are_left_as_they_were(root):
+    import datasets
+    import evaluate
+
+    before = datasets.load_dataset, evaluate.load
+    with sources(root):
+        assert datasets.load_dataset is not before[0]
+        found = datasets.load_dataset(path="EleutherAI/lambada_openai", name="default")
+        assert len(found["test"]) == 2
+    assert (datasets.load_dataset, evaluate.load) == before

@@ -1,0 +1,74 @@
+"""`toeplix eval`: benchmarks, with the stock lm-evaluation-harness."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def evaluate(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Checkpoints: the `model` of a run, or a causal language model of Hugging Face, "
+            "by directory or by name."
+        ),
+    ],
+    tasks: Annotated[
+        str,
+        typer.Option(
+            help="Tasks, groups and tags of the harness, separated by commas; "
+            "toeplix-paper: those of the paper's table."
+        ),
+    ] = "toeplix-paper",
+    data_root: Annotated[
+        Path | None,
+        typer.Option(help="Where published files of the data sets are; default: the hub's data."),
+    ] = None,
+    available: Annotated[
+        bool, typer.Option("--available", help="Leave out tasks whose data are missing.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many questions of each task.")
+    ] = None,
+    batch: Annotated[
+        str, typer.Option(help="Rows of a batch, or auto. Results do not depend on it.")
+    ] = "auto",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for rows.jsonl and the harness's JSON.")
+    ] = None,
+) -> None:
+    """Evaluate models on benchmarks, side by side.
+
+    Everything about a task is the harness's own. Prompts hold no examples beyond the task's own.
+    """
+    from toeplix.evaluation import harness, table
+
+    wanted = [name for name in (part.strip() for part in tasks.split(",")) if name]
+    if not wanted:
+        raise typer.BadParameter("--tasks names no task")
+    report = harness.evaluate(
+        models,
+        wanted,
+        root=data_root,
+        batch=batch,
+        device=device,
+        limit=limit,
+        available=available,
+    )
+    if out is not None:
+        report.save(out)
+    console = Console()
+    console = console if console.is_terminal else Console(width=140)  # a file has room
+    console.print(table.full_table(report.rows))
+    if (drawn := table.paper_table(report.rows)) is not None:
+        console.print(drawn)
+    for heading, lines in (
+        ("left out", report.missing),
+        ("cut to fit the context", report.cuts),
+        ("data", [f"{name}: {note}" for name, note in report.notes.items()]),
+    ):
+        for line in lines:
+            console.print(f"{heading}: {line}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,71 @@
+"""`toeplix spectrum`: the filters of a checkpoint, seen from above."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def spectrum(
+    checkpoint: Annotated[
+        Path | None, typer.Argument(help="A trained model, or the directory of a run.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where figures, rows and the page go; default: CHECKPOINT/spectrum."),
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Or print the table only.")
+    ] = True,
+    errata: Annotated[
+        bool, typer.Option("--errata", help="Show what is wrong with the paper's Table 1, instead.")
+    ] = False,
+) -> None:
+    """Certified indices, invertibility and reach of every Toeplitz filter of a model.
+
+    Prints a table; writes figures (SVG and PNG), rows.json and index.html.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(width=200, highlight=False)
+    if errata:
+        from toeplix.spectrum.errata import findings
+
+        if checkpoint is not None:
+            raise typer.BadParameter("--errata needs no checkpoint")
+        for line in findings():
+            console.print(line, markup=False)
+        return
+    if checkpoint is None:
+        raise typer.BadParameter("name a checkpoint: toeplix spectrum runs/mine/model")
+    from toeplix.spectrum import layers, report
+
+    _installed("scipy", *(["matplotlib"] if figures else []))
+    found, config = layers.read(checkpoint)
+    start = layers.initialisation(config)
+    with console.status("") as status:
+        rows = report.rows(found, start, lambda name: status.update(f"measuring {name}"))
+    from toeplix.spectrum import page
+
+    table = Table(title=f"{checkpoint}: filters start as {start}")
+    for number, column in enumerate(page.COLUMNS):
+        last = number + 1 == len(page.COLUMNS)
+        table.add_column(column, justify="right" if number and not last else "left")
+    for row in rows:
+        table.add_row(*(fill(row) for fill in page.COLUMNS.values()))
+    console.print(table)
+    if figures:
+        folder = out or checkpoint / "spectrum"
+        written = page.write(found, rows, folder, str(checkpoint), config)
+        console.print(f"{written} and, beside it, rows.json and the figures", markup=False)
+
+
+def _installed(*names: str) -> None:
+    """Before minutes of measuring, not after them."""
+    from importlib.util import find_spec
+
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"{' and '.join(missing)} not found: pip install 'toeplix[spectrum]'")

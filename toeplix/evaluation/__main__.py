@@ -1,0 +1,18 @@
+"""The harness's own command line, with `--model toeplix` and the group `toeplix-paper` known to it.
+
+    python -m toeplix.evaluation --model toeplix --model_args pretrained=runs/mine/model --tasks arc_easy
+
+The same as `import toeplix.evaluation.model` before `lm_eval.__main__.cli_evaluate()`.
+"""
+
+import sys
+from pathlib import Path
+
+from lm_eval.__main__ import cli_evaluate
+
+import toeplix.evaluation.model  # noqa: F401 - registers the model type
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and "--include_path" not in sys.argv and sys.argv[1] != "ls":
+        sys.argv += ["--include_path", str(Path(__file__).parent / "tasks")]
+    cli_evaluate()

@@ -1,0 +1,311 @@
+"""Benchmarks as their authors publish them, turned into the rows that the stock tasks read.
+
+    FORMATS[hub name](root, configuration) -> Found(splits, file, note)
+
+Each entry looks for the published file by name anywhere under the root, and renames fields: the
+questions, their order and the tasks stay what they are. `note` says what a reader of the scores has to
+know where a file is not the one that the hub has.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Rows = list[dict[str, Any]]
+
+
+class Found(NamedTuple):
+    """Rows by split, where they came from, and what is particular about them."""
+
+    splits: dict[str, Rows]
+    file: Path
+    note: str = ""
+
+
+def find(root: Path, *patterns: str) -> Path:
+    """The file that fits the first pattern that any file fits: the least deep, then by name."""
+    for pattern in patterns:
+        fitting = sorted(root.rglob(pattern), key=lambda file: (len(file.parts), file))
+        if fitting:
+            return fitting[0]
+    raise FileNotFoundError(f"no {' or '.join(patterns)} under {root}")
+
+
+def json_lines(file: Path) -> Rows:
+    rows = []
+    with open(file, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except ValueError as problem:
+                raise ValueError(f"{file}, line {number}: no JSON ({problem})") from problem
+    return rows
+
+
+def arc(root: Path, name: str) -> Found:
+    """ARC-Easy-Test.jsonl of AI2's archive."""
+    file = find(root, f"{name}-Test.jsonl")
+    return Found({"test": [_arc(row) for row in json_lines(file)]}, file)
+
+
+def _arc(row: dict[str, Any]) -> dict[str, Any]:
+    question = row["question"]
+    choices = question["choices"]
+    return {
+        "id": row["id"],
+        "question": question["stem"],
+        "choices": {key: [choice[key] for choice in choices] for key in ("text", "label")},
+        "answerKey": row["answerKey"],
+    }
+
+
+def hellaswag(root: Path, name: str) -> Found:
+    """hellaswag_val.jsonl of the authors' repository."""
+    file = find(root, "hellaswag_val.jsonl")
+    rows = [row | {"label": str(row["label"])} for row in json_lines(file)]
+    return Found({"validation": rows}, file)
+
+
+def lambada(root: Path, name: str) -> Found:
+    """lambada_test.jsonl as OpenAI processed it."""
+    file = find(root, "lambada_test.jsonl")
+    return Found({"test": [{"text": row["text"]} for row in json_lines(file)]}, file)
+
+
+def ifeval(root: Path, name: str) -> Found:
+    """input_data.jsonl of google-research/instruction_following_eval."""
+    file = find(root, "ifeval/**/input_data.jsonl", "input_data.jsonl")
+    return Found({"train": json_lines(file)}, file)
+
+
+def swde(root: Path, name: str) -> Found:
+    """based-swde-v2 exported as JSON lines."""
+    file = find(root, "based-swde-v2*.jsonl", "swde/**/*.jsonl", "swde*.jsonl")
+    published = file.name.startswith("based-swde-v2")
+    note = "" if published else f"{file.name} is not the split of based-swde-v2"
+    return Found({"validation": json_lines(file)}, file, note)
+
+
+def squad_v2(root: Path, name: str) -> Found:
+    """dev-v2.0.json of SQuAD explorer."""
+    file = find(root, "dev-v2.0.json", "dev-v2.0*.json")
+    rows = [
+        {
+            "id": asked["id"],
+            "title": title,
+            "context": context,
+            "question": asked["question"],
+            "answers": {
+                "text": [answer["text"] for answer in asked["answers"]],
+                "answer_start": [answer["answer_start"] for answer in asked["answers"]],
+            },
+        }
+        for title, context, asked in _squad(file)
+    ]
+    return Found({"validation": rows}, file)
+
+
+def squad_completion(root: Path, name: str) -> Found:
+    """based-squad exported as JSON lines, or else SQuAD v1.1 with a prompt of its own."""
+    try:
+        file = find(root, "based-squad*.jsonl")
+        return Found({"validation": json_lines(file)}, file)
+    except FileNotFoundError:
+        file = find(root, "based-squad*.jsonl", "dev-v1.1.json")
+    rows = [
+        {
+            "doc_id": asked["id"],
+            "text": f"{title}\n{context}\nQuestion: {asked['question']}\nAnswer:",
+            "value": asked["answers"][0]["text"],
+        }
+        for title, context, asked in _squad(file)
+    ]
+    note = "questions of SQuAD v1.1: based-squad has a part of them, rewritten as texts to go on"
+    return Found({"validation": rows}, file, note)
+
+
+def _squad(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for article in json.loads(file.read_text(encoding="utf-8"))["data"]:
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                yield article["title"], paragraph["context"], asked
+
+
+def xwinograd(root: Path, name: str) -> Found:
+    """dataset.tsv of crosslingual_winograd: language, origin, ..., sentence, words, pronoun, options."""
+    file = find(root, "xwinograd/**/dataset.tsv", "*winograd*/**/dataset.tsv", "dataset.tsv")
+    rows = []
+    with open(file, encoding="utf-8", newline="") as lines:
+        for fields in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
+            if fields and fields[0] == name:
+                rows.append(_winograd(fields[3], *map(json.loads, fields[4:7])))
+    return Found({"test": rows}, file)
+
+
+def _winograd(sentence: str, words: list[str], pronoun: Any, options: Any) -> dict[str, Any]:
+    """The pronoun becomes a gap. Its place is given in words: count the letters before it."""
+    before = sum(len(word.replace(" ", "")) for word in words[: pronoun[1][0]])
+    place = letters = 0
+    while letters < before or sentence[place].isspace():
+        letters += not sentence[place].isspace()
+        place += 1
+    gap = sentence[:place] + "_" + sentence[place + len(pronoun[0]) :]
+    right = [option[3] for option in options].index(True)
+    return {
+        "sentence": gap,
+        "option1": options[0][0],
+        "option2": options[1][0],
+        "answer": str(right + 1),
+    }
+
+
+class Glue(NamedTuple):
+    """A GLUE task: its folder, the hub's columns with the names that files give them, its labels."""
+
+    folder: str
+    columns: Mapping[str, tuple[str | int, ...]]
+    labels: tuple[str, ...] = ("0", "1")
+    files: tuple[tuple[str, str], ...] = (("validation", "dev.tsv"),)
+
+
+_PAIR = {"sentence1": ("sentence1",), "sentence2": ("sentence2",), "label": ("label",)}
+_MATCHES = (
+    ("validation_matched", "dev_matched.tsv"),
+    ("validation_mismatched", "dev_mismatched.tsv"),
+)
+GLUE = {
+    "cola": Glue("CoLA", {"sentence": ("sentence", 3), "label": ("label", 1)}),
+    "sst2": Glue("SST-2", {"sentence": ("sentence", "text_a"), "label": ("label",)}),
+    "mrpc": Glue(
+        "MRPC",
+        {"sentence1": ("#1 String",), "sentence2": ("#2 String",), "label": ("Quality", "label")},
+    ),
+    "qqp": Glue(
+        "QQP",
+        {"question1": ("question1",), "question2": ("question2",), "label": ("is_duplicate",)},
+    ),
+    "mnli": Glue(
+        "MNLI",
+        {"premise": ("sentence1",), "hypothesis": ("sentence2",), "label": ("gold_label",)},
+        ("entailment", "neutral", "contradiction"),
+        _MATCHES,
+    ),
+    "qnli": Glue(
+        "QNLI",
+        {"question": ("question",), "sentence": ("sentence",), "label": ("label",)},
+        ("entailment", "not_entailment"),
+    ),
+    "rte": Glue("RTE", _PAIR, ("entailment", "not_entailment")),
+    "wnli": Glue("WNLI", _PAIR),
+}
+
+
+def glue(root: Path, name: str) -> Found:
+    """dev.tsv of GLUE's archives; CoLA's has no header."""
+    task = GLUE[name]
+    splits, files = {}, [find(root, f"{task.folder}/{file}") for _, file in task.files]
+    for (split, _), file in zip(task.files, files, strict=True):
+        splits[split] = [_glue(row, task, file) for row in table(file)]
+    return Found(splits, files[0])
+
+
+def _glue(row: dict[str | int, str], task: Glue, file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for column, names in task.columns.items():
+        values = [row[name] for name in names if name in row]
+        if not values:
+            raise ValueError(f"{file} has no column {' or '.join(map(str, names))}")
+        found[column] = values[0]
+    label = found["label"]
+    found["label"] = task.labels.index(label) if label in task.labels else int(label)
+    return found
+
+
+def table(file: Path) -> list[dict[str | int, str]]:
+    """Tab-separated rows, by name and by number. A quote is a letter, unless it encloses a field."""
+    text = file.read_text(encoding="utf-8-sig")
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE))
+    if any(len(row) != len(rows[0]) for row in rows if row):
+        quoted = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
+        if all(len(row) == len(quoted[0]) for row in quoted if row):
+            rows = quoted
+    elif any(
+        re.fullmatch(r'".*"', field, re.DOTALL) and '""' in field for row in rows for field in row
+    ):
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
+    named = any(
+        field in {"sentence", "label", "index", "Quality", "id", "sentence1"} for field in rows[0]
+    )
+    header = rows[0] if named else []
+    return [
+        {**dict(enumerate(row)), **dict(zip(header, row, strict=False))}
+        for row in rows[1 if named else 0 :]
+        if row
+    ]
+
+
+def wikitext(root: Path, name: str) -> Found:
+    """wiki.test.raw of the raw archive, or test.txt with rare words replaced; an article a document."""
+    splits, note, first = {}, "", None
+    for split, stem in (("test", "test"), ("validation", "valid")):
+        raw, cooked = f"wiki.{stem}.raw", f"wikitext-2*/**/{stem}.txt"
+        try:
+            file = find(
+                root, f"wikitext-2*/**/{raw}", raw, f"wikitext-2*/**/wiki.{stem}.tokens", cooked
+            )
+        except FileNotFoundError:
+            if split == "test":
+                raise
+            continue
+        first = first or file
+        if not file.name.endswith(".raw"):
+            note = "rare words are <unk> in this file, unlike in wikitext-2-raw"
+        text = file.read_text(encoding="utf-8")
+        starts = [match.start() for match in re.finditer(r"^ = [^=].*[^=] = $", text, re.MULTILINE)]
+        pieces = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
+        splits[split] = [{"page": piece} for piece in pieces]
+    assert first is not None
+    return Found(splits, first, note)
+
+
+def longbench(root: Path, name: str) -> Found:
+    """NAME.jsonl of LongBench's archive; or MiniLongBench's prompts, taken apart again."""
+    try:
+        file = find(root, f"[Ll]ong[Bb]ench*/**/{name}.jsonl")
+    except FileNotFoundError:
+        from toeplix.evaluation.prompts import taken_apart
+
+        file = find(root, f"[Ll]ong[Bb]ench*/**/{name}.jsonl", f"MiniLongBench_{name}.json")
+        note = "MiniLongBench, a small part of LongBench"
+        return Found({"test": taken_apart(file, name)}, file, note)
+    rows = [
+        {
+            "question": row["input"],
+            "context": row["context"],
+            "answers": row["answers"],
+            "all_classes": row.get("all_classes") or [],
+        }
+        for row in json_lines(file)
+    ]
+    return Found({"test": rows}, file)
+
+
+FORMATS: dict[str, Callable[[Path, str], Found]] = {
+    "allenai/ai2_arc": arc,
+    "Rowan/hellaswag": hellaswag,
+    "EleutherAI/lambada_openai": lambada,
+    "google/IFEval": ifeval,
+    "hazyresearch/based-swde-v2": swde,
+    "hazyresearch/based-squad": squad_completion,
+    "lighteval/squad_v2": squad_v2,
+    "Muennighoff/xwinograd": xwinograd,
+    "nyu-mll/glue": glue,
+    "EleutherAI/wikitext_document_level": wikitext,
+    "Xnhyacinth/LongBench": longbench,
+}

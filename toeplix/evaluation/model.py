@@ -1,0 +1,230 @@
+"""A checkpoint as lm-evaluation-harness sees a model, registered there under the name `toeplix`.
+
+    lm_eval.simple_evaluate(model=Checkpoint("runs/mine/model"), tasks=["arc_easy"])
+    lm_eval.simple_evaluate(model="toeplix", model_args="pretrained=runs/mine/model", tasks=[...])
+
+Texts begin with the tokenizer's start token, as in training. What does not fit into the context is cut
+off at the left, as the harness does it, and counted by task in `cuts`.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.models.utils import postprocess_generated_text
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+from toeplix.checkpoint import load
+from toeplix.data import Tokenizer
+from toeplix.evaluation.cuts import Cuts, room
+from toeplix.evaluation.scoring import score
+from toeplix.evaluation.writing import Job, write
+from toeplix.generate import GREEDY, Sampling
+from toeplix.model import LanguageModel
+
+NEW = 256  # tokens after a prompt when the task does not say
+
+
+@register_model("toeplix")
+class Checkpoint(TemplateLM):  # type: ignore[misc]
+    """A model that toeplix trained, with its tokenizer."""
+
+    def __init__(
+        self,
+        pretrained: str | Path,
+        *,
+        batch_size: int | str | None = "auto",
+        max_batch_size: int | None = None,
+        device: str | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.source = Path(pretrained)
+        model = load(self.source)
+        tokenizer = Tokenizer.load(self.source)
+        if tokenizer.vocab > model.config.vocab:
+            raise ValueError(
+                f"{self.source}: the tokenizer has {tokenizer.vocab} tokens, "
+                f"the model {model.config.vocab}"
+            )
+        if device is None or not torch.cuda.is_available():  # the harness asks for cuda:0 by itself
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device = torch.device(device)
+        self.model: LanguageModel = model.to(self._device)
+        self.tokens = tokenizer
+        self.batch = _batch(batch_size)
+        self.max_length = max_length or model.config.context
+        if self.max_length < 2:
+            raise ValueError(f"max_length={self.max_length} must be at least 2")
+        self.cuts = Cuts()
+
+    @property
+    def eot_token_id(self) -> int:
+        return self.tokens.end
+
+    @property
+    def prefix_token_id(self) -> int:
+        return self.tokens.start
+
+    @property
+    def tokenizer_name(self) -> str:
+        return str(self.source)
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
+    ) -> list[int]:
+        """The tokens of a text, behind the start token unless told otherwise."""
+        start = [] if add_special_tokens is False else [self.tokens.start]
+        return start + self.tokens.encode(string)
+
+    def loglikelihood(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        known: dict[str, list[int]] = {}  # choices of a question share their context
+
+        def encoded(text: str) -> list[int]:
+            if text not in known:
+                known[text] = self.tok_encode(text)
+            return known[text]
+
+        pairs = []
+        for request in requests:
+            context, continuation = request.args
+            # spaces between the two belong to the word that follows
+            bare = context.rstrip()
+            start = encoded(bare)
+            whole = self.tok_encode(context + continuation)
+            pairs.append((start, whole[len(start) :]))
+        return self._score(pairs, _names(requests), "scored texts", disable_tqdm)
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[Any, list[int], list[int]]], **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        pairs = [(context, continuation) for _, context, continuation in requests]
+        return self._score(pairs, ["tokens"] * len(pairs), "scored texts", True)
+
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        pairs: list[tuple[list[int], list[int]]] = []
+        owners: list[int] = []
+        for number, request in enumerate(requests):
+            windows = get_rolling_token_windows(
+                token_list=self.tokens.encode(request.args[0]),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length,
+                context_len=1,
+            )
+            pairs += map(make_disjoint_window, windows)
+            owners += [number] * (len(pairs) - len(owners))
+        names = _names(requests)
+        self.cuts.seen.update(names)
+        for number, count in Counter(owners).items():
+            self.cuts.note(names[number], "texts read in several windows", count > 1)
+        sums = [0.0] * len(requests)
+        results = self._score(pairs, None, "windows", disable_tqdm)
+        for number, (value, _) in zip(owners, results, strict=True):
+            sums[number] += value
+        return sums
+
+    def _score(
+        self,
+        pairs: Sequence[tuple[list[int], list[int]]],
+        names: list[str] | None,
+        what: str,
+        quiet: bool,
+    ) -> list[tuple[float, bool]]:
+        fitting = []
+        for number, (context, continuation) in enumerate(pairs):
+            over = len(context) + len(continuation) - 1 - self.max_length
+            if names is not None:
+                self.cuts.seen[names[number]] += 1
+                self.cuts.note(names[number], "contexts cut", 0 < over < len(context))
+                self.cuts.note(names[number], "continuations cut", over >= len(context))
+            if over > 0:
+                whole = (context + continuation)[over:]
+                context, continuation = whole[: -len(continuation)], whole[-len(continuation) :]
+                # a continuation that fills the context alone is scored from its second token on
+                context, continuation = context or whole[:1], continuation if context else whole[1:]
+            fitting.append((context, continuation))
+        with tqdm(total=len(pairs), desc=what, disable=True if quiet else None) as bar:
+            return score(self.model, fitting, batch=self.batch, done=bar.update)
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        names, jobs, ends = _names(requests), [], []
+        for request, name, turn in zip(requests, names, _turns(requests), strict=True):
+            context, wanted = request.args
+            stops, new, sampling = settings(wanted)
+            prompt = self.tok_encode(context)
+            kept, allowed = room(self.max_length, len(prompt), new)
+            self.cuts.seen[name] += 1
+            self.cuts.note(name, "prompts cut", kept < len(prompt))
+            seed = hashlib.sha256(f"{turn} {context}".encode()).digest()
+            jobs.append(
+                Job(
+                    prompt=tuple(prompt[-kept:]),
+                    new=allowed,
+                    stops=stops,
+                    sampling=sampling,
+                    seed=int.from_bytes(seed[:6], "big"),
+                )
+            )
+            ends.append((stops, allowed < new))
+        with tqdm(total=len(jobs), desc="texts", disable=True if disable_tqdm else None) as bar:
+            rows = write(self.model, self.tokens, jobs, batch=self.batch, done=bar.update)
+        texts = []
+        for name, row, job, (stops, shortened) in zip(names, rows, jobs, ends, strict=True):
+            full = shortened and len(row) == job.new
+            self.cuts.note(name, "answers cut", full)
+            texts.append(postprocess_generated_text(self.tokens.decode(row), list(stops), None))
+        return texts
+
+
+def settings(wanted: dict[str, Any]) -> tuple[tuple[str, ...], int, Sampling]:
+    """Stop sequences, the number of new tokens, and how they are drawn, as tasks write them."""
+    until = wanted.get("until") or []
+    stops = (until,) if isinstance(until, str) else tuple(stop for stop in until if stop)
+    new = int(wanted.get("max_gen_toks") or wanted.get("max_new_tokens") or NEW)
+    if not wanted.get("do_sample"):
+        return stops, new, GREEDY
+    sampling = Sampling(
+        temperature=float(wanted.get("temperature", 1.0)),
+        top_k=int(wanted.get("top_k") or 0),
+        top_p=float(wanted.get("top_p") or 1.0),
+    )
+    return stops, new, sampling
+
+
+def _names(requests: Iterable[Instance]) -> list[str]:
+    return [request.task_name or "a task" for request in requests]
+
+
+def _turns(requests: Iterable[Instance]) -> list[int]:
+    """Which time a request is asked: repeated ones draw anew, whatever their place in the list."""
+    count: Counter[tuple[str, str, Any]] = Counter()
+    turns = []
+    for request in requests:
+        key = (request.task_name or "", str(request.args), request.doc_id)
+        turns.append(count[key])
+        count[key] += 1
+    return turns
+
+
+def _batch(size: int | str | None) -> int | None:
+    """Rows of a batch; None where they are chosen by their length."""
+    if size is None or (isinstance(size, str) and size.startswith("auto")):
+        return None
+    try:
+        rows = int(size)
+    except ValueError:
+        rows = 0
+    if rows < 1:
+        raise ValueError(f"batch size {size!r} must be a number of at least 1, or 'auto'")
+    return rows

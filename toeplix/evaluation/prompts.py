@@ -1,0 +1,49 @@
+"""MiniLongBench's files hold prompts as a model saw them; here they become rows of the stock task again.
+
+The task's own template says where the context and the question are; filled in again it gives the same
+prompt, up to spaces at its end.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+
+def taken_apart(file: Path, name: str) -> list[dict[str, Any]]:
+    """Rows with `context`, `question`, `answers` and `all_classes`."""
+    template = stock_template(name)
+    rows = []
+    for number, row in json.loads(file.read_text(encoding="utf-8")).items():
+        gold = row["gold"]
+        classes = gold["all_classes"] if isinstance(gold, dict) else []
+        answers = gold["answers"] if isinstance(gold, dict) else gold
+        try:
+            fields = fields_of(row["origin_prompt"], template)
+        except ValueError as problem:
+            raise ValueError(f"{file}, prompt {number}: {problem}") from problem
+        rows.append({**fields, "answers": answers, "all_classes": classes})
+    return rows
+
+
+def fields_of(prompt: str, template: str) -> dict[str, str]:
+    """What filled the template's `{{context}}` and `{{question}}`; spaces at the end do not count."""
+    literals = re.split(r"\{\{(context|question)\}\}", template.rstrip())
+    pattern = "".join(
+        f"(?P<{part}>.*)" if place % 2 else re.escape(part) for place, part in enumerate(literals)
+    )
+    matched = re.fullmatch(pattern, prompt.rstrip(), re.DOTALL)
+    if matched is None:
+        raise ValueError("does not fit the template of the stock task")
+    return {"context": "", "question": "", **matched.groupdict()}
+
+
+def stock_template(name: str) -> str:
+    import lm_eval.tasks
+
+    folder = Path(lm_eval.tasks.__file__).parent / "longbench"
+    for line in (folder / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+        if line.startswith("doc_to_text: "):
+            text: str = json.loads(line.removeprefix("doc_to_text: "))
+            return text
+    raise ValueError(f"the stock task longbench_{name} has no template")

@@ -1,0 +1,184 @@
+"""Log-likelihoods of continuations, with as few positions computed as the requests need.
+
+    score(model, [(context, continuation), ...]) -> [(log p(continuation | context), greedy?), ...]
+
+    families    the continuations of one context: it is read once, then each branch goes on from a copy
+                of the state; continuations of one token need nothing but the context
+    batches     families of similar length together; what the longer contexts have more than the
+                shortest is read with their branches, so there are no pads before a position
+    logits      of scored positions only
+
+Every row starts at its own first position and pads come last, so no result depends on what else is
+in a batch, beyond rounding.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from toeplix.model import LanguageModel
+
+Pair = tuple[Sequence[int], Sequence[int]]
+POSITIONS = 8192  # of a batch whose size is chosen here
+SPREAD = 4  # tokens by which contexts of one batch may differ
+ENTRIES = 2**24  # of a matrix of logits
+
+
+@dataclass
+class Family:
+    """A context, and under each different input the continuations that are scored on it."""
+
+    context: tuple[int, ...]
+    branches: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> bool:
+        return len(self.branches) == 1
+
+    @property
+    def shared(self) -> int:
+        """Positions that are read once. The last one of the context belongs to the branches."""
+        return 0 if self.alone else len(self.context) - 1
+
+
+@torch.no_grad()
+def score(
+    model: LanguageModel,
+    pairs: Sequence[Pair],
+    *,
+    batch: int | None = None,
+    done: Callable[[int], object] = lambda count: None,
+) -> list[tuple[float, bool]]:
+    """The sum of log probabilities of each continuation, and whether greedy decoding would write it.
+
+    Args:
+        model: any architecture.
+        pairs: tokens of (context, continuation); the context has at least one token.
+        batch: contexts in a batch; None: as many as have together about 8192 positions.
+        done: called with the number of pairs that have just been scored.
+    """
+    results: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
+    for group in batches(families(model, pairs), batch):
+        features: list[Tensor] = []
+        targets: list[int] = []
+        sizes: list[tuple[int, int]] = []
+        for rows, encoded in _branches(model, group):
+            for row, (inputs, scored) in enumerate(rows):
+                last = len(inputs)
+                for number, continuation in scored:
+                    features.append(encoded[row, last - len(continuation) : last])
+                    targets += continuation
+                    sizes.append((number, len(continuation)))
+        for (number, _), result in zip(
+            sizes, _scored(model, features, targets, sizes), strict=True
+        ):
+            results[number] = result
+        done(len(sizes))
+    return results
+
+
+def families(model: LanguageModel, pairs: Sequence[Pair]) -> list[Family]:
+    """Pairs with the same context together, if the model can branch at little cost."""
+    # Mamba 2 goes on from a state one position at a time: reading the context again is faster
+    together = model.config.arch != "mamba2"
+    found: dict[tuple[object, ...], Family] = {}
+    for number, (context, continuation) in enumerate(pairs):
+        if len(context) == 0:
+            raise ValueError(f"pair {number} has an empty context: give at least one token")
+        if len(continuation) == 0:
+            continue
+        start, rest = tuple(context), tuple(continuation)
+        inputs = (start + rest)[:-1]
+        key = start if together or len(rest) == 1 else inputs
+        family = found.setdefault(key, Family(start))
+        family.branches.setdefault(inputs, []).append((number, rest))
+    return list(found.values())
+
+
+def batches(families: Sequence[Family], size: int | None) -> Iterator[list[Family]]:
+    """Families in groups, the longest first: those with branches by context, the others by input."""
+    kinds: dict[bool, list[Family]] = defaultdict(list)
+    for family in families:
+        kinds[family.alone].append(family)
+    for alone, members in kinds.items():
+        length = {id(m): len(next(iter(m.branches))) if alone else len(m.context) for m in members}
+        members.sort(key=lambda m: (-length[id(m)], m.context))
+        group: list[Family] = []
+        for member in members:
+            full = size is not None and len(group) == size
+            if group and size is None:
+                full = (len(group) + 1) * length[id(group[0])] > POSITIONS
+            apart = group and not alone and length[id(group[0])] - length[id(member)] > SPREAD
+            if full or apart:
+                yield group
+                group = []
+            group.append(member)
+        if group:
+            yield group
+
+
+Branch = tuple[tuple[int, ...], list[tuple[int, tuple[int, ...]]]]
+
+
+def _branches(
+    model: LanguageModel, group: list[Family]
+) -> Iterator[tuple[list[Branch], Float[Tensor, "b t d"]]]:
+    """Of each pass: what is left of the inputs after the shared start, and features of these."""
+    device = next(model.parameters()).device
+    start = min(family.shared for family in group)
+    # a pass takes one branch of every family, the longest of each first: like with like
+    ordered = [
+        sorted(family.branches.items(), key=lambda item: (-len(item[0]), item[0]))
+        for family in group
+    ]
+    passes = max(map(len, ordered))
+    state = None
+    if start:
+        contexts = torch.tensor([family.context[:start] for family in group], device=device)
+        _, state = model.advance(contexts, model.start())
+    for turn in range(passes):
+        rows: list[Branch] = [
+            (items[turn][0][start:], items[turn][1]) if turn < len(items) else ((), [])
+            for items in ordered
+        ]
+        # two at least: a single position would open the decoder for many steps to come
+        width = max(2, *(len(inputs) for inputs, _ in rows))
+        tokens = torch.zeros(len(rows), width, dtype=torch.long)
+        for row, (inputs, _) in enumerate(rows):
+            tokens[row, : len(inputs)] = torch.tensor(inputs)
+        tokens = tokens.to(device)
+        if state is None:
+            yield rows, model.features(tokens)
+        else:
+            branch = copy.deepcopy(state) if turn < passes - 1 else state
+            yield rows, model.advance(tokens, branch)[0]
+
+
+def _scored(
+    model: LanguageModel,
+    features: list[Tensor],
+    targets: list[int],
+    sizes: list[tuple[int, int]],
+) -> list[tuple[float, bool]]:
+    every = torch.cat(features)
+    wanted = torch.tensor(targets, device=every.device)
+    chances, best = [], []
+    step = max(1, ENTRIES // model.config.vocab)
+    for part, target in zip(every.split(step), wanted.split(step), strict=True):
+        logits = model.logits(part[None])[0].float()
+        chosen = logits.gather(1, target[:, None])[:, 0]
+        most = logits.amax(1)
+        best.append(chosen == most)
+        # in place: the matrix is large, and read from memory once more for every copy
+        total = logits.sub_(most[:, None]).exp_().sum(1)
+        chances.append(chosen - most - total.log())
+    counts = [count for _, count in sizes]
+    # in float64, so that long texts do not lose the digits of the last tokens
+    sums = [part.sum() for part in torch.cat(chances).double().split(counts)]
+    greedy = [part.all() for part in torch.cat(best).split(counts)]
+    return list(zip(torch.stack(sums).tolist(), torch.stack(greedy).tolist(), strict=True))

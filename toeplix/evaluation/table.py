@@ -1,0 +1,89 @@
+"""Scores side by side, with standard errors, and a mark on differences that are within noise.
+
+A score is marked ~ when it is less than two standard errors of the difference away from the best score of
+the models evaluated here. The paper's values come with the error that their number of questions implies.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from toeplix.evaluation import paper
+from toeplix.evaluation.paper import Score
+
+NOISE = 2.0  # standard errors of a difference
+PUBLISHED = {"toeplitz": "paper: TMM", "hyena": "paper: Hyena", "transformer": "paper: Transformer"}
+
+
+def noisy(one: Score, other: Score) -> bool:
+    """Whether two scores differ by no more than their errors explain."""
+    return abs(one.value - other.value) <= NOISE * math.hypot(_error(one), _error(other))
+
+
+def _error(score: Score) -> float:
+    """Not below one question's share: nothing right of a hundred is no proof of zero."""
+    return max(100 / score.questions, 0.0 if math.isnan(score.error) else score.error)
+
+
+def by_model(rows: Sequence[dict[str, Any]]) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
+    """Rows by (task, metric) for each model, in order of appearance."""
+    found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["model"], {})[row["task"], row["metric"]] = row
+    return found
+
+
+def paper_table(rows: Sequence[dict[str, Any]]) -> Table | None:
+    """The paper's lines, as far as they were evaluated, in percent; None if none was."""
+    models = by_model(rows)
+    drawn = Table(
+        title="the paper's table, in percent, ± standard error; ~ within noise of the best here; "
+        "* not the paper's questions"
+    )
+    for column in ("benchmark", "questions", *models, *PUBLISHED.values()):
+        drawn.add_column(column, justify="left" if column == "benchmark" else "right")
+    for line in paper.TABLE:
+        scores = {name: score for name in models if (score := line.score(models[name]))}
+        if not scores:
+            continue
+        top = max(scores.values(), key=lambda score: score.value)
+        cells = []
+        for name in models:
+            cells.append(_cell(scores[name], top) if name in scores else "-")
+        partial = top.tasks < len(line.tasks) or top.questions < sum(line.sizes) or bool(top.note)
+        for arch in PUBLISHED:
+            if (value := line.published.get(arch)) is None:
+                cells.append("-")
+                continue
+            known = Score(value, line.published_error(value), len(line.tasks), sum(line.sizes))
+            # another selection of questions: nothing to compare
+            cells.append(f"{value:.1f}{'' if partial or not noisy(known, top) else ' ~'}")
+        part = f" ({top.tasks} of {len(line.tasks)} tasks)" if top.tasks < len(line.tasks) else ""
+        star = " *" if partial else ""
+        drawn.add_row(line.label + part + star, str(top.questions), *cells)
+    return drawn if drawn.row_count else None
+
+
+def _cell(score: Score, top: Score) -> str:
+    error = "" if math.isnan(score.error) else f" ± {score.error:.1f}"
+    return f"{score.value:.1f}{error}" + (" ~" if score is not top and noisy(score, top) else "")
+
+
+def full_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Every task and metric as the harness reports it, a column a model."""
+    models = by_model(rows)
+    drawn = Table(title="tasks and metrics, as the harness reports them")
+    for column in ("task", "metric", "questions", *models):
+        drawn.add_column(column, justify="left" if column in ("task", "metric") else "right")
+    for key in dict.fromkeys(key for found in models.values() for key in found):
+        there = [found[key] for found in models.values() if key in found]
+        cells = [_plain(found[key]) if key in found else "-" for found in models.values()]
+        drawn.add_row(*key, str(there[0]["count"]), *cells)
+    return drawn
+
+
+def _plain(row: dict[str, Any]) -> str:
+    error = "" if row["stderr"] is None else f" ± {row['stderr']:.3g}"
+    return f"{row['value']:.4g}{error}"

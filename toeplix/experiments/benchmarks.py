@@ -1,0 +1,241 @@
+"""Benchmarks (Figure 1, right): small models on the tasks of the paper's table that there is data for.
+
+Models are those of the `training` experiment at equal width, at their best learning rate, all seeds;
+where they are trained already they are taken as they are. Published files of the data sets are looked
+for in $TOEPLIX_BENCHMARKS; without it there is the held-out text alone. A model that has seen a few
+hundred thousand tokens can show little: which scores are above chance is said first, by how many
+standard errors.
+"""
+
+import contextlib
+import functools
+import math
+import os
+import statistics
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from toeplix.evaluation import paper
+from toeplix.evaluation.paper import TABLE, Score
+from toeplix.experiments import intervals, learning, style
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.models import MODELS
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C14",), False
+COST = "30 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
+COMPARED = ("toeplitz", "hyena", "llama")
+LIMIT = {"paper": None, "laptop": 500, "smoke": 2}  # questions of each task
+RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
+OTHERS = TABLE[len(RETRIEVAL) :]
+SCORES = "benchmarks"  # the part of rows that hold scores; the others choose learning rates
+ABOVE = 3.0  # standard errors above chance that count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(learning.Case):
+    """A training run, and the tasks that its model is asked."""
+
+    tasks: tuple[str, ...] = ()
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", tuple(self.tasks))  # JSON has lists
+
+
+def data_root() -> Path | None:
+    place = os.environ.get("TOEPLIX_BENCHMARKS")
+    return Path(place) if place else None
+
+
+@functools.lru_cache
+def available(root: Path | None) -> tuple[str, ...]:
+    """Tasks of the table, and WikiText, whose published files are there."""
+    if root is None:
+        return ()
+    from toeplix.evaluation.data import MissingData, sources
+    from toeplix.evaluation.harness import manager
+
+    names = [*paper.TASKS, "wikitext"]
+    known, found = manager(names), []
+    with warnings.catch_warnings(), sources(root):
+        warnings.simplefilter("ignore")  # those of the tasks' libraries are not the user's
+        for name in names:
+            with contextlib.suppress(MissingData):
+                known.load([name])
+                found.append(name)
+    return tuple(found)
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    compared = {name: MODELS[name] for name in COMPARED}
+    found = [Case(**asdict(case)) for case in learning.tuned(scale, compared, rows)]
+    rates = {name: learning.best_rate(rows, name, MODELS[name], scale) for name in COMPARED}
+    if None in rates.values():
+        return found
+    tasks = available(data_root())
+    for name, rate in rates.items():
+        for seed in scale.seeds:
+            case = learning.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
+            found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
+    return found
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    plain = {key: value for key, value in asdict(case).items() if key not in ("tasks", "limit")}
+    learned = learning.measure(learning.Case(**plain), work)
+    if case.part != SCORES or learned["loss"] is None or not case.tasks:
+        return learned | {"scores": {}, "cuts": [], "notes": {}}
+    from toeplix.evaluation.harness import evaluate
+
+    folder = work / "runs" / learned["run"] / "model"
+    report = evaluate([str(folder)], case.tasks, root=data_root(), limit=case.limit)
+    found = {(row["task"], row["metric"]): row for row in report.rows}
+    scores = {line.label: score for line in TABLE if (score := line.score(found))}
+    text = found.get(("wikitext", "bits_per_byte"))
+    return learned | {
+        "scores": {label: _finite(score) for label, score in scores.items()},
+        "wikitext_bits_per_byte": text and text["value"],
+        "cuts": [line.partition(": ")[2] for line in report.cuts],
+        "notes": report.notes,
+    }
+
+
+def _finite(score: Score) -> dict[str, Any]:
+    """JSON has no NaN."""
+    error = None if math.isnan(score.error) else score.error
+    return score._asdict() | {"error": error}
+
+
+def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
+    """Rows with scores by model, of the newest list of tasks."""
+    scored = [row for row in rows if row["part"] == SCORES]
+    newest = scored[-1]["tasks"] if scored else []
+    return {
+        name: [row for row in scored if row["model"] == name and row["tasks"] == newest]
+        for name in COMPARED
+    }
+
+
+def above_chance(rows: Sequence[Row], line: paper.Row) -> float | None:
+    """Standard errors by which the mean over seeds lies above guessing; None without scores."""
+    scores = [row["scores"][line.label] for row in rows if line.label in row["scores"]]
+    if not scores:
+        return None
+    value = statistics.fmean(score["value"] for score in scores)
+    # the seeds answer the same questions: their errors do not shrink with their number
+    least = 100 / scores[0]["questions"]
+    error = max(least, *(score["error"] or 0.0 for score in scores))
+    return (value - chance(line, scores[0]["tasks"])) / error
+
+
+def chance(line: paper.Row, tasks: int) -> float:
+    """Percent right by guessing; nothing where answers are written freely.
+
+    GLUE's choices are two or three, and a constant answer has a Matthews correlation of zero: the mean
+    of a part of its tasks is compared with a coin, which is at least as good.
+    """
+    return 50.0 if line.label == "GLUE" else line.chance or 0.0
+
+
+def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | None:
+    """Toeplitz minus Hyena in percent, mean over lines, paired by seed."""
+    models = evaluated(rows)
+
+    def means(name: str) -> dict[int, float]:
+        return {
+            row["seed"]: statistics.fmean(row["scores"][line.label]["value"] for line in there)
+            for row in models[name]
+            if (there := [line for line in lines if line.label in row["scores"]])
+        }
+
+    first, second = means("toeplitz"), means("hyena")
+    return intervals.difference(first, second) if set(first) & set(second) else None
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    models = evaluated(rows)
+    retrieval, others = gap(rows, RETRIEVAL), gap(rows, OTHERS)
+    if retrieval is None or others is None:
+        return {}
+    clear = {
+        f"{name} in {line.label} ({errors:.1f} standard errors)": line
+        for name in ("toeplitz", "hyena")
+        for line in TABLE
+        if (errors := above_chance(models[name], line)) is not None and errors > ABOVE
+    }
+    telling = any(line in RETRIEVAL for line in clear.values())
+    answer = intervals.below(retrieval.flipped) if telling else None
+    words = "; ".join(clear) or "none"
+    return {
+        "C14": Verdict(
+            holds=answer,
+            ours=f"toeplitz minus hyena, percent: retrieval {retrieval}, others {others}; above chance: "
+            f"{words}",
+        )
+    }
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    found = []
+    for name, seeds in evaluated(rows).items():
+        if not seeds:
+            continue
+        bits = statistics.fmean(row["bits_per_byte"] for row in seeds)
+        found.append(
+            {"benchmark": "held-out text, bits a byte", "model": name, "score": f"{bits:.3f}"}
+        )
+        texts = [
+            row["wikitext_bits_per_byte"] for row in seeds if row.get("wikitext_bits_per_byte")
+        ]
+        if texts:
+            score = f"{statistics.fmean(texts):.3f}"
+            found.append({"benchmark": "WikiText, bits a byte", "model": name, "score": score})
+        for line in TABLE:
+            scores = [row["scores"][line.label] for row in seeds if line.label in row["scores"]]
+            errors = above_chance(seeds, line)
+            if errors is None:
+                continue
+            mean = statistics.fmean(score["value"] for score in scores)
+            part = f" ({scores[0]['tasks']} of {len(line.tasks)} tasks)"
+            found.append(
+                {
+                    "benchmark": line.label
+                    + (part if scores[0]["tasks"] < len(line.tasks) else ""),
+                    "model": name,
+                    "questions": scores[0]["questions"],
+                    "score": f"{mean:.1f}",
+                    "above chance, standard errors": f"{errors:.1f}",
+                }
+            )
+    return found
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    """Scores minus chance, in standard errors; and the published scores in percent, hollow."""
+    drawing = style.canvas(2)
+    ours, theirs = drawing.subplots(1, 2)
+    places = range(len(TABLE))
+    for name, seeds in evaluated(rows).items():
+        points = [(above_chance(seeds, line), place) for place, line in enumerate(TABLE)]
+        there = [point for point in points if point[0] is not None]
+        if there:
+            ours.plot(*zip(*there, strict=True), **style.look(name, linestyle="none", label=name))
+    ours.axvline(0, color="grey", linewidth=1)
+    names = {"toeplitz": "paper flat", "transformer": "llama"}
+    for row in published:
+        arch: str = row["model"]
+        values = [(row["percent"].get(line.label), place) for place, line in enumerate(TABLE)]
+        known = [point for point in values if point[0] is not None]
+        hollow = {"linestyle": "none", "markerfacecolor": "none", "label": arch}
+        theirs.plot(*zip(*known, strict=True), **style.look(names.get(arch, arch), **hollow))
+    for axes in (ours, theirs):
+        axes.set_yticks(places, [line.label for line in TABLE] if axes is ours else [])
+        axes.invert_yaxis()
+    style.finish(ours, x="standard errors above chance", y="", title="evaluated here")
+    style.finish(theirs, x="percent", y="", title="published")
+    return drawing

@@ -1,0 +1,120 @@
+"""Filters as matrices (Figure S5), and how recent what they read is.
+
+Recency is the share of a filter's energy in the newest eighth of its taps: 1/8 for noise, 1 for a filter
+that looks back over an eighth of the context only.
+"""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toeplix.experiments import intervals, operators, style
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.operators import Case, chosen, groups, rounded
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS, ALONE = ("C17",), False
+COST = "seconds after `index`"
+PART = 8
+NONE = 0.05  # above 1/8: what still counts as no bias
+LAYERS = 4  # drawn
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    return operators.cases(scale, rows)
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    """Taps, recency, mean lag and nearest shift of every filter."""
+    from toeplix.spectrum.lags import lags
+    from toeplix.spectrum.layers import layers
+
+    weights, score = operators.train(case, work)
+    found = []
+    for layer in layers(weights):
+        for name, _, _, kernel in layer.filters():
+            energy = kernel.double() ** 2
+            newest = max(1, len(kernel) // PART)
+            read = lags(kernel, name)
+            found.append(
+                {
+                    "layer": name,
+                    "taps": rounded(kernel),
+                    "recency": float(energy[:newest].sum() / energy.sum()),
+                    "centre": read.centre,
+                    "mode": read.mode,
+                    "likeness": read.likeness,
+                }
+            )
+    return score | {"filters": found}
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    """The first layers of each model: the whole matrix above, its corner at the diagonal below."""
+    from toeplix.spectrum.singular import matrix
+
+    shown = groups(rows)
+    wide = min(LAYERS, max(len(group[0]["filters"]) for group in shown.values()))
+    drawing = style.canvas(2 * wide, len(shown), width=1.5, height=1.7)
+    axes = drawing.subplots(len(shown), 2 * wide, squeeze=False)
+    for line, (name, group) in zip(axes, shown.items(), strict=True):
+        for panel in line:
+            panel.set_xticks([])
+            panel.set_yticks([])
+        filters = group[0]["filters"]
+        for number, entry in enumerate(filters[:wide]):
+            kernel = torch.tensor(entry["taps"], dtype=torch.float64)
+            near = max(2, len(kernel) // PART)
+            for panel, taps in ((line[number], kernel), (line[wide + number], kernel[:near])):
+                most = float(taps.abs().quantile(0.98)) or float(taps.abs().max()) or 1.0
+                panel.imshow(matrix(taps).numpy(), cmap="RdBu_r", vmin=-most, vmax=most)
+        line[0].set_ylabel(name, fontsize=6)
+        line[0].set_title("whole", fontsize=7)
+        line[wide].set_title(f"newest 1/{PART}", fontsize=7)
+    return drawing
+
+
+def recency(rows: list[Row]) -> dict[int, float]:
+    """Mean over the filters of a model, by seed."""
+    return {
+        row["seed"]: statistics.fmean(entry["recency"] for entry in row["filters"]) for row in rows
+    }
+
+
+def _mean(rows: list[Row]) -> intervals.Interval:
+    return intervals.mean(list(recency(rows).values()))
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    found = []
+    for name, group in groups(rows).items():
+        filters = [entry for row in group for entry in row["filters"]]
+        context = group[0]["context"]
+        found.append(
+            {
+                "model": name,
+                "n": context,
+                f"energy in the newest 1/{PART}": str(_mean(group)),
+                "mean lag / n": f"{statistics.fmean(e['centre'] for e in filters) / context:.3f}",
+                "nearest shifts": ", ".join(str(entry["mode"]) for entry in group[0]["filters"]),
+            }
+        )
+    return found
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    untrained, language = chosen(rows, "untrained"), chosen(rows, "language")
+    coders = chosen(rows, "autoencoder")
+    if not (untrained and language and coders):
+        return {}
+    bias = intervals.difference(recency(language), recency(untrained))
+    none = _mean(coders)
+    answer = intervals.every(intervals.below(bias.flipped), intervals.below(none, 1 / PART + NONE))
+    words = (
+        f"energy in the newest 1/{PART} of the taps: language {_mean(language)}, "
+        f"untrained {_mean(untrained)}, autoencoder {none}"
+    )
+    return {"C17": Verdict(holds=answer, ours=words)}

@@ -1,0 +1,83 @@
+"""Symbols of filters (Figures 1 left and S4): closed curves around the origin, by layer.
+
+Every curve is divided by its filter's sum of |taps|. The winding number that a picture seems to show is
+no measurement: `index` has the numbers.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toeplix.experiments import operators, style
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.operators import Case, groups, rounded
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+
+CLAIMS: tuple[str, ...] = ()
+ALONE = False
+COST = "seconds after `index`"
+COLUMNS = 4
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    """Pictures are of one seed."""
+    return [case for case in operators.cases(scale, rows) if case.seed == scale.seeds[0]]
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    """The taps of every filter, and where its symbol is nearest to and farthest from the origin."""
+    from toeplix.spectrum import symbol
+    from toeplix.spectrum.layers import layers
+
+    weights, _ = operators.train(case, work)
+    found = []
+    for layer in layers(weights):
+        for name, _, _, kernel in layer.filters():
+            size = symbol(kernel.double(), 16 * 2 ** (len(kernel) - 1).bit_length()).abs()
+            size /= kernel.double().abs().sum()
+            ends = {"least": float(size.min()), "most": float(size.max())}
+            found.append({"layer": name, "taps": rounded(kernel), **ends})
+    return {"filters": found}
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    from matplotlib import colormaps
+
+    from toeplix.spectrum import symbol
+
+    shown = groups(rows)
+    lines = -(-len(shown) // COLUMNS)
+    drawing = style.canvas(COLUMNS, lines, width=3.0, height=3.0)
+    axes = list(drawing.subplots(lines, COLUMNS, squeeze=False).flat)
+    for panel in axes[len(shown) :]:
+        panel.set_axis_off()
+    for panel, (name, group) in zip(axes, shown.items(), strict=False):
+        filters = group[0]["filters"]
+        for number, entry in enumerate(filters):
+            kernel = torch.tensor(entry["taps"], dtype=torch.float64)
+            curve = symbol(kernel, max(2048, 8 * len(kernel))) / kernel.abs().sum()
+            colour = colormaps["viridis"](number / max(1, len(filters) - 1))
+            panel.plot(curve.real.numpy(), curve.imag.numpy(), linewidth=0.6, color=colour)
+        panel.plot(0, 0, "r.", markersize=5)
+        panel.set_aspect("equal", "datalim")
+        style.finish(panel, x="", y="", title=name)
+    return drawing
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": name,
+            "filters": len(group[0]["filters"]),
+            "nearest to 0": f"{min(entry['least'] for entry in group[0]['filters']):.2g}",
+            "farthest": f"{max(entry['most'] for entry in group[0]['filters']):.2g}",
+        }
+        for name, group in groups(rows).items()
+    ]
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    """Pictures decide nothing."""
+    return {}
