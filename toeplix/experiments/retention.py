@@ -30,7 +30,7 @@ COST = "15 minutes on two cores with --jobs 2"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "hyena", "mamba2", "llama")
 COMPARED = {name: MODELS[name] for name in NAMES}
 # what an encoder's own training takes from a case
-TAKEN = ("model", "settings", "data", "vocab", "held_out", "dim", "depth", "context", "batch")
+TAKEN = ("model", "settings", "data", "vocab", "held_out", "dim", "depth", "context")
 TAKEN += ("warmup", "seed", "eval_rows")
 TRAININGS = ("untrained", "language", "copy")
 TMM = ("paper flat", "paper 4 heads")
@@ -67,10 +67,12 @@ class Case:
     training: str  # of the encoder
     learned: int  # its steps
     encoder_lr: float
+    encoder_batch: int
     decoder: dict[str, Any]
     probe: dict[str, Any]  # token, norm, embedding, signal: as `probes.Autoencoder` takes them
     part: str  # "matched", "as published", "control"
     data: str
+    protocol: str  # of rows, in language training
     vocab: int
     held_out: float
     dim: int
@@ -104,10 +106,12 @@ def _case(scale: Scale, name: str, **other: Any) -> Case:
         "model": name,
         "settings": settings,
         "encoder_lr": rates[len(rates) // 2 - 1] if len(rates) > 1 else rates[0],
+        "encoder_batch": SIZES[scale.name]["batch"],
         "decoder": DECODER,
         "probe": MATCHED,
         "part": "matched",
         "data": scale.data,
+        "protocol": scale.protocol,
         "held_out": scale.held_out,
     }
     return Case(**(common | dict(SIZES[scale.name]) | other))
@@ -166,11 +170,11 @@ def trained_encoder(case: Case, work: Path) -> Any:
         torch.manual_seed(case.seed)
         return build(models.model(case.settings, **sizes))
     common = {name: value for name, value in asdict(case).items() if name in TAKEN}
-    common |= {"steps": case.learned, "lr": case.encoder_lr}
+    common |= {"steps": case.learned, "lr": case.encoder_lr, "batch": case.encoder_batch}
     if case.training == "copy":
         fields = common | {"task": "repeated", "options": {}, "context": 2 * case.context}
         return solving.trained(solving.Case(**fields), work)[0]
-    text = learning.Case(protocol="packed", timing=0.0, reference=case.dim, **common)
+    text = learning.Case(protocol=case.protocol, timing=0.0, reference=case.dim, **common)
     run = learning.run_of(text, work)
     folder = work / "runs" / run.digest
     with learning.alone(work, f"run-{run.digest}"):
