@@ -5,6 +5,7 @@ frozen model, an untrained model of the same shape, and nothing at all. Losses o
 compare; shares of what a decoder without a state lacks, and accuracies, nearly do.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -119,7 +120,8 @@ def texts(checkpoint: str | Path, data: str, work: Path, held_out: float = 0.05)
             "tokens with --data"
         )
     recipe = Recipe(sources=(data,), tokenizer=str(folder.resolve()), held_out=held_out)
-    return build(recipe, work / "probe" / f"{digest(folder)[:12]}-{Path(data).name}")
+    name = hashlib.sha256(f"{recipe!r} {digest(folder)}".encode()).hexdigest()[:12]
+    return build(recipe, work / "probe" / name)
 
 
 def probe(

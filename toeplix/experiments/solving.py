@@ -97,7 +97,10 @@ def trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
             return model, json.loads(report.read_text())
         model = network(case)
         found = learn(model, case, work)
-        probes.save(model, folder) if auto else checkpoint.save(model, folder)  # type: ignore[arg-type]
+        if isinstance(model, probes.Autoencoder):
+            probes.save(model, folder)
+        else:
+            checkpoint.save(model, folder)  # type: ignore[arg-type]
         text = json.dumps(found)
         replace_file(report, lambda aside: aside.write_text(text))
     return model.eval(), found
