@@ -18,7 +18,7 @@ from toeplix.experiments.scale import Scale
 from toeplix.experiments.solving import Case, best_rate, groups, tuned
 
 CLAIMS, ALONE = ("C10", "C11"), False
-COST = "15 minutes on two cores with --jobs 2"
+COST = "12 minutes on two cores with --jobs 2"
 RATES = (1e-2, 4e-3)
 LONGER = (1, 2, 4)  # lengths over the first
 BROKEN = 0.9  # accuracy below which a length is too long

@@ -26,7 +26,7 @@ from toeplix.tasks import Batch
 from toeplix.tasks.copying import windows
 
 CLAIMS, ALONE = ("C9",), False
-COST = "15 minutes on two cores with --jobs 2"
+COST = "8 minutes on two cores with --jobs 2"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "hyena", "mamba2", "llama")
 COMPARED = {name: MODELS[name] for name in NAMES}
 # what an encoder's own training takes from a case
