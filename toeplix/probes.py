@@ -156,7 +156,10 @@ def save(model: Autoencoder, directory: str | Path) -> Path:
     metadata = {"toeplix": __version__, "autoencoder": json.dumps(record), "format": "pt"}
     replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
     # what is read as the configuration of its filters is that of the encoder
-    described = {"model_type": "toeplix-autoencoder", "toeplix_version": __version__}
+    described: dict[str, Any] = {
+        "model_type": "toeplix-autoencoder",
+        "toeplix_version": __version__,
+    }
     described |= {"model": record["encoder"], **record}
     text = json.dumps(described, indent=2) + "\n"
     replace_file(folder / CONFIG, lambda aside: aside.write_text(text))

@@ -80,7 +80,7 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
 
 
 def test_longer_than_trained(tmp_path):
-    case = replace(CASE, task="delimited", context=9, stretch=2, steps=2)
+    case = replace(CASE, task="delimited", context=9, stretch=2, steps=5)
     found = solving.measure(case, tmp_path)
     assert 0 <= found["longer"] <= 1
     assert case.config().context == 18

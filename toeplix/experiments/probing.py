@@ -101,7 +101,7 @@ def _foreign(folder: Path, *, fresh: bool) -> LanguageModel:
         raise ValueError(f"{folder} cannot be loaded as a causal model: {reason}") from problem
     backbone = whole.base_model
     table = backbone.get_input_embeddings().weight
-    sizes = {"dim": int(config.hidden_size), "vocab": int(table.shape[0])}
+    sizes: dict[str, Any] = {"dim": int(config.hidden_size), "vocab": int(table.shape[0])}
     return Attention(Model(arch="llama", heads=1, **sizes), backbone, bias=False).eval()
 
 

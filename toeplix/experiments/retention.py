@@ -30,7 +30,16 @@ COST = "8 minutes on two cores with --jobs 2"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "hyena", "mamba2", "llama")
 COMPARED = {name: MODELS[name] for name in NAMES}
 # what an encoder's own training takes from a case
-TAKEN = ("model", "settings", "data", "vocab", "held_out", "dim", "depth", "context")
+TAKEN: tuple[str, ...] = (
+    "model",
+    "settings",
+    "data",
+    "vocab",
+    "held_out",
+    "dim",
+    "depth",
+    "context",
+)
 TAKEN += ("warmup", "seed", "eval_rows")
 TRAININGS = ("untrained", "language", "copy")
 TMM = ("paper flat", "paper 4 heads")
@@ -118,7 +127,9 @@ def _case(scale: Scale, name: str, **other: Any) -> Case:
 
 
 def _published(scale: Scale, name: str, seed: int) -> Case:
-    theirs = {"token": -1, "embedding": "own", "rate": 1.0, "batch": 1} | PUBLISHED[name]
+    theirs: dict[str, Any] = {"token": -1, "embedding": "own", "rate": 1.0, "batch": 1} | PUBLISHED[
+        name
+    ]
     case = _case(scale, name, seed=seed, training="language", part="as published")
     probe = {"token": theirs["token"], "norm": False, "embedding": theirs["embedding"]}
     return replace(

@@ -83,7 +83,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     return trained(case, work)[1]
 
 
-def trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
+def trained(case: Case, work: Path) -> tuple[Any, dict[str, Any]]:
     """The network of a case and what was found about it; it lies in `work` for whoever asks again."""
     from toeplix import checkpoint, probes
     from toeplix.files import replace_file
@@ -93,20 +93,20 @@ def trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
     auto = TASKS[case.task].auto
     with learning.alone(work, f"solved-{case.digest}"):
         if report.exists():
-            model = probes.load(folder) if auto else checkpoint.load(folder)
-            return model, json.loads(report.read_text())
+            kept = probes.load(folder) if auto else checkpoint.load(folder)
+            return kept, json.loads(report.read_text())
         model = network(case)
         found = learn(model, case, work)
         if isinstance(model, probes.Autoencoder):
             probes.save(model, folder)
         else:
-            checkpoint.save(model, folder)  # type: ignore[arg-type]
+            checkpoint.save(model, folder)
         text = json.dumps(found)
         replace_file(report, lambda aside: aside.write_text(text))
     return model.eval(), found
 
 
-def network(case: Case) -> nn.Module:
+def network(case: Case) -> Any:
     """With the weights that its seed draws."""
     from toeplix import build, probes
 
