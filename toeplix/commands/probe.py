@@ -18,10 +18,10 @@ def probe(
         str,
         typer.Option(help="Text, as for `toeplix data build`, or a store of the model's tokens."),
     ] = "python",
-    context: Annotated[int, typer.Option(min=2, help="Tokens of a text.")] = 16,
-    steps: Annotated[int, typer.Option(min=1, help="Steps in which a decoder learns.")] = 300,
+    context: Annotated[int, typer.Option(min=2, help="Tokens of a text.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps in which a decoder learns.")] = 500,
     batch: Annotated[int, typer.Option(min=2, help="Texts in a step.")] = 32,
-    lr: Annotated[float, typer.Option(help="Learning rate of the decoder.")] = 4e-3,
+    lr: Annotated[float, typer.Option(help="Learning rate of the decoder.")] = 1e-2,
     seed: Annotated[int, typer.Option(min=0, help="Of decoder, untrained model and texts.")] = 0,
     results: Annotated[Path, typer.Option(help="Directory of rows to compare with.")] = Path(
         "results"

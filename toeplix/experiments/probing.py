@@ -27,12 +27,12 @@ ENCODERS = ("as it is", "untrained", "nothing")
 class Probe:
     """How a decoder is trained; the sizes of the experiment's laptop scale unless given."""
 
-    context: int = 16
+    context: int = 8
     depth: int = 2
     batch: int = 32
-    steps: int = 300
+    steps: int = 500
     warmup: int = 20
-    lr: float = 4e-3
+    lr: float = 1e-2
     seed: int = 0
     eval_rows: int = 256
     probe: dict[str, Any] = field(default_factory=lambda: dict(retention.MATCHED))

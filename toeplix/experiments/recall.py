@@ -19,7 +19,7 @@ from toeplix.experiments.solving import Case, best_rate, groups, tuned
 CLAIMS: tuple[str, ...] = ()
 ALONE = False
 COST = "20 minutes on two cores with --jobs 2"
-RATES = (4e-3, 1.5e-3)
+RATES = (4e-3, 2e-3)
 NAMES = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
 COMPARED = {name: MODELS[name] for name in NAMES}
 PAIRS = (16, 8, 4)  # by which the context is divided
@@ -30,7 +30,7 @@ SIZES: solving.Sizes = {
         "warmup": 1000, "eval_rows": 1000,
     },
     "laptop": {
-        "vocab": 33, "dim": 64, "depth": 2, "context": 48, "batch": 32, "steps": 500,
+        "vocab": 65, "dim": 64, "depth": 2, "context": 64, "batch": 32, "steps": 600,
         "warmup": 20, "eval_rows": 128,
     },
     "smoke": {

@@ -57,8 +57,8 @@ SIZES: solving.Sizes = {
         "warmup": 500, "eval_rows": 50_000, "lr": 5e-4, "learned": 200_000,
     },
     "laptop": {
-        "vocab": 500, "dim": 64, "depth": 2, "context": 16, "batch": 32, "steps": 300,
-        "warmup": 20, "eval_rows": 256, "lr": 4e-3, "learned": 300,
+        "vocab": 500, "dim": 64, "depth": 2, "context": 8, "batch": 32, "steps": 500,
+        "warmup": 20, "eval_rows": 256, "lr": 1e-2, "learned": 300,
     },
     "smoke": {
         "vocab": 500, "dim": 16, "depth": 1, "context": 4, "batch": 2, "steps": 2,
