@@ -38,7 +38,7 @@ class Accident(Exception):
     pass
 
 
-@pytest.mark.parametrize(("number", "case"), enumerate(CASES))
+@pytest.mark.parametrize(("number", "case"), list(enumerate(CASES)))
 def test_it_learns_and_goes_on_exactly(store, tmp_path, number, case):
     protocol = ("packed", "rows")[number % 2]
     settings = CASES[case] | SMALL | {"state": 8, "window": 9, "protocol": protocol}

@@ -137,7 +137,8 @@ def test_a_full_disk_is_told_and_costs_nothing_that_was_done(recipe, store, tmp_
 
 
 COMMAND = f"""
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from toeplix import cli
 from toeplix.data import building
 building.ALONE, building.BATCH = 0, {child.SMALL}
@@ -183,7 +184,7 @@ def wait_until(condition, seconds=60):
 
 def test_interrupted_and_killed_with_its_processes(tmp_path):
     """Ctrl-C says how to go on; after a kill no process of the pool stays behind."""
-    source = write_lines(tmp_path / "texts.jsonl", make_texts(200) * 60)
+    source = write_lines(tmp_path / "texts.jsonl", make_texts(200) * 10)
     options = [source, "--vocab", "300", "--processes", "2", "--out", str(tmp_path / "out")]
     progress = tmp_path / "out" / "progress.json"
 

@@ -1,8 +1,8 @@
 """Time and memory against context length (sections 4 and 5): exponents, and prefill against attention.
 
 Three things, at lengths from 128 to 65536: one product of the operator by its dense and FFT paths; a
-training step of one layer; prefill of a prompt by the whole model. A power of n is fitted to the longer
-half; n log n looks like n^1.1 there, n^2 like n^2.
+training step of one layer; prefill of a prompt by the whole model. A power of n is fitted to lengths from
+2048 on; n log n looks like n^1.1 there, n^2 like n^2.
 """
 
 import math
@@ -22,6 +22,7 @@ CLAIMS, ALONE = ("C19", "C20"), True
 COST = "15 minutes on two cores that do nothing else"
 COMPARED = ("toeplitz", "paper flat", "hyena", "masked", "llama")
 LONGEST = {"masked": 8192, "llama": 16384, "dense": 8192}  # beyond it minutes, or too much memory
+SPAN = 32  # of lengths, in which exponents are fitted: shorter ones cost what a call costs
 PATHS = ("dense", "blocked", "fft")
 
 
@@ -101,13 +102,15 @@ def prepare(case: Case, name: str) -> Any:
 
 
 def fitted(rows: list[Row], what: str, name: str, column: str = "seconds") -> Interval | None:
-    """The exponent of n over the longer half of lengths, with its interval from the regression."""
+    """The exponent of n over the last `SPAN` of lengths, with its interval from the regression."""
     points = sorted(
         (math.log(row["context"]), math.log(row[column][name]))
         for row in rows
         if row["what"] == what and row[column].get(name)
     )
-    points = points[len(points) // 2 - 1 :] if len(points) > 4 else points
+    longest = max((row["context"] for row in rows), default=0)
+    long = [point for point in points if point[0] >= math.log(longest / SPAN)]
+    points = long if len(long) > 2 else points[-3:]
     if len(points) < 3:
         return None
     from scipy.stats import linregress, t

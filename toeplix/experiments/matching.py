@@ -8,11 +8,14 @@ gives the width at which a model costs as much as `anchor`, to the nearest multi
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from toeplix.config import Model
 from toeplix.counting import forward_flops
 from toeplix.experiments.learning import training_bytes
 from toeplix.experiments.models import model
 
+NARROW = (16, 64, 128)
 STEP = 8  # widths that divide by four heads and suit the machine
 
 Cost = Callable[[Model, int], float]
@@ -29,20 +32,14 @@ def memory(config: Model, batch: int) -> float:
 
 
 def width(settings: dict[str, Any], anchor: Model, cost: Cost, batch: int) -> int:
-    """Where the cost of a model crosses that of `anchor`, by bisection: costs grow with the width.
+    """Where the cost of a model comes nearest to that of `anchor`.
 
-    Some costs are counted on a built model, so the search doubles its way up and never goes far beyond.
+    Costs are quadratic in the width. Some are counted on built models, so three narrow ones are looked
+    at, and the parabola through them tells the rest.
     """
+    sizes = {"depth": anchor.depth, "context": anchor.context, "vocab": anchor.vocab}
+    known = [cost(model(settings, dim=dim, **sizes), batch) for dim in NARROW]
+    parabola = np.polyfit(NARROW, known, 2)
     wanted = cost(anchor, batch)
-
-    def at(dim: int) -> float:
-        sizes = {"depth": anchor.depth, "context": anchor.context, "vocab": anchor.vocab}
-        return cost(model(settings, dim=dim, **sizes), batch)
-
-    low, high = 1, 2
-    while at(high * STEP) <= wanted:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if at(middle * STEP) <= wanted else (low, middle)
-    return min(low * STEP, high * STEP, key=lambda dim: abs(at(dim) - wanted))
+    dims = np.arange(STEP, 8 * anchor.dim + STEP, STEP)
+    return int(dims[np.argmin(np.abs(np.polyval(parabola, dims) - wanted))])

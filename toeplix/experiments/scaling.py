@@ -92,7 +92,8 @@ def grid(rows: list[Row], name: str) -> list[Row]:
 def table(rows: list[Row]) -> list[dict[str, Any]]:
     found = []
     for name in COMPARED:
-        if len({(row["dim"], row["steps"]) for row in grid(rows, name)}) < 6:
+        cells = {(row["dim"], row["steps"]) for row in grid(rows, name)}
+        if len(cells) < len(WIDTHS) * len(LENGTHS):
             continue
         fitted, spread = fit(grid(rows, name)), bootstrap(grid(rows, name))
         words = {
