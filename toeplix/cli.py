@@ -76,6 +76,9 @@ def import_(
     )
 
 
+# the extra that brings a module; training brings all others
+EXTRAS = {"lm_eval": "eval", "matplotlib": "figures", "scipy": "experiments"}
+
 # the class above all complaints about arguments, wherever this version of typer keeps it
 Complaint: type[Exception] = typer.BadParameter.__mro__[2]
 
@@ -92,7 +95,8 @@ def main() -> None:
     except ModuleNotFoundError as problem:
         if os.environ.get("TOEPLIX_DEBUG"):
             raise
-        print(f"toeplix: {problem}: pip install 'toeplix[train]'", file=sys.stderr)
+        extra = EXTRAS.get((problem.name or "").partition(".")[0], "train")
+        print(f"toeplix: {problem}: pip install 'toeplix[{extra}]'", file=sys.stderr)
         sys.exit(2)
     except (Complaint, ValueError, OSError) as problem:
         if os.environ.get("TOEPLIX_DEBUG"):

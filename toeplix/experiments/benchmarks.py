@@ -27,7 +27,7 @@ from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 
 CLAIMS, ALONE = ("C14",), False
-COST = "30 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
+COST = "about 30 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
 LIMIT = {"paper": None, "laptop": 500, "smoke": 2}  # questions of each task
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning

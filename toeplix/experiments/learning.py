@@ -14,10 +14,10 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toeplix.config import Model
 from toeplix.experiments import models
@@ -25,13 +25,16 @@ from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 from toeplix.run import Run
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 LOOKS = 10  # held-out evaluations of a run
 FARTHER = 2  # rates that are tried beyond an end of the grid
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """One training run. `model` is its name, `settings` what makes it that model."""
+class Sized:
+    """A model at the sizes of a scale. `model` is its name, `settings` what makes it that model."""
 
     model: str
     settings: dict[str, Any]
@@ -48,30 +51,30 @@ class Case:
     lr: float
     seed: int
     eval_rows: int
+
+    @classmethod
+    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
+        """A case at the sizes of a scale; `other` fields instead of the scale's."""
+        known = vars(scale)
+        sizes = {each.name: known[each.name] for each in fields(cls) if each.name in known}
+        return cls(model=name, settings=settings, **(sizes | other))
+
+    def config(self, vocab: int) -> Model:
+        sizes = {"dim": self.dim, "depth": self.depth, "context": self.context, "vocab": vocab}
+        return models.model(self.settings, **sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Sized):
+    """One training run on text."""
+
     timing: float
     reference: int  # width of the model that times are told in
     part: str = ""  # of the experiment, where it has several
 
     @classmethod
-    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Case":
-        """A case at the sizes of a scale; `other` fields instead of the scale's."""
-        taken: tuple[str, ...] = (
-            "data",
-            "protocol",
-            "vocab",
-            "held_out",
-            "dim",
-            "depth",
-            "context",
-            "batch",
-        )
-        taken += ("steps", "warmup", "eval_rows", "timing")
-        sizes = {field: getattr(scale, field) for field in taken}
-        return cls(model=name, settings=settings, reference=scale.dim, **(sizes | other))
-
-    def config(self, vocab: int) -> Model:
-        sizes = {"dim": self.dim, "depth": self.depth, "context": self.context, "vocab": vocab}
-        return models.model(self.settings, **sizes)
+    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
+        return super().of(scale, name, settings, **({"reference": scale.dim} | other))
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:

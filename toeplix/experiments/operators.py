@@ -16,6 +16,7 @@ import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,25 +35,10 @@ SCORED = 64  # held-out rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(learning.Sized):
     """One model, trained or not."""
 
     task: str
-    model: str
-    settings: dict[str, Any]
-    data: str
-    protocol: str
-    vocab: int
-    held_out: float
-    dim: int
-    depth: int
-    context: int
-    batch: int
-    steps: int
-    warmup: int
-    lr: float
-    seed: int
-    eval_rows: int
 
     @property
     def digest(self) -> str:
@@ -61,32 +47,17 @@ class Case:
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     """The paper's flat model on every task, at a second width for language; and our default's start."""
-    taken: tuple[str, ...] = (
-        "data",
-        "protocol",
-        "vocab",
-        "held_out",
-        "dim",
-        "depth",
-        "context",
-        "batch",
-        "steps",
-    )
-    taken += ("warmup", "eval_rows")
-    sizes: dict[str, Any] = {name: getattr(scale, name) for name in taken}
     found = []
     for seed in scale.seeds:
         for name, settings in STARTS.items():
             rates = sorted(scale.rates) or [models.published_rate(settings)]
-            common = {"model": name, "settings": settings, "lr": rates[0], "seed": seed}
-            text = sizes | common | {"lr": rates[len(rates) // 2]}
-            found += [Case(task="language", **text)]
+            make = partial(Case.of, scale, name, settings, seed=seed)
+            text = partial(make, task="language", lr=rates[len(rates) // 2])
             twice = {"context": 2 * scale.context, "steps": 2 * scale.steps}
-            found += [Case(task="copy", **(sizes | common | twice))]
+            found += [text(), make(task="copy", lr=rates[0], **twice)]
             if name == "paper flat":
-                found += [Case(task="untrained", **(sizes | common))]
-                found += [Case(task="language", **(text | {"dim": scale.dim // 2}))]
-                found += [Case(task="autoencoder", **(sizes | common | _squeezed(scale)))]
+                found += [make(task="untrained", lr=rates[0]), text(dim=scale.dim // 2)]
+                found += [make(task="autoencoder", lr=rates[0], **_squeezed(scale))]
     return found
 
 
