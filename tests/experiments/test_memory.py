@@ -49,6 +49,8 @@ def copied(narrow=0.5, **levels):
         "hyena": 0.5,
         "mamba2": 0.3,
         "llama": 0.85,
+        "window": 0.6,
+        "linear elu": 0.2,
         "frozen flat": 0.1,
         "frozen 4 heads": 0.4,
     }

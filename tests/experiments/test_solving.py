@@ -83,7 +83,7 @@ def test_longer_than_trained(tmp_path):
     case = replace(CASE, task="delimited", context=9, stretch=2, steps=5)
     found = solving.measure(case, tmp_path)
     assert 0 <= found["longer"] <= 1
-    assert case.config().context == 18
+    assert case.record.context == 18
 
 
 def test_an_autoencoder_is_a_case_too(tmp_path):
@@ -110,7 +110,7 @@ def test_tasks_fit_their_models(task):
 
 def test_rates_are_tuned_before_seeds():
     scale = SCALES["laptop"]
-    case = Case.of(scale, copying.SIZES, "paper flat", PAPER_FLAT, task="repeated")
+    case = Case.at(scale, copying.SIZES, "paper flat", PAPER_FLAT, task="repeated")
     first = tuned([case], scale, [], (0.1, 0.2))
     assert [(each.lr, each.seed) for each in first] == [(0.1, 0), (0.2, 0)]
     rows = [vars(each) | {"solved": None, "loss": each.lr} for each in first]

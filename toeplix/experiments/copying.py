@@ -11,7 +11,7 @@ from typing import Any
 from toeplix.experiments import accuracies, intervals, solving, style
 from toeplix.experiments.accuracies import gap, one
 from toeplix.experiments.claims import Verdict
-from toeplix.experiments.models import MODELS, PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS
 from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 from toeplix.experiments.solving import Case, best_rate, tuned
@@ -21,7 +21,8 @@ COST = "12 minutes on two cores with --jobs 2"
 RATES = (6e-3, 2e-3)
 COMPARED: dict[str, dict[str, Any]] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
-    **{name: MODELS[name] for name in ("masked", "hyena", "mamba2", "llama")},
+    **{name: MODELS[name] for name in ("masked", "hyena", "mamba2", "llama", "window")},
+    "linear elu": LINEAR,
     "frozen flat": PAPER_FLAT | {"frozen": "random"},
     "frozen 4 heads": PAPER_HEADS | {"frozen": "random"},
 }
@@ -53,7 +54,7 @@ PARTS = {"variable lag": "delimited", "reversed": "reversed", "selective": "sele
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     same = {
-        name: Case.of(scale, SIZES, name, settings, task="repeated", part="constant lag")
+        name: Case.at(scale, SIZES, name, settings, task="repeated", part="constant lag")
         for name, settings in COMPARED.items()
     }
     found = tuned(same.values(), scale, rows, RATES)
@@ -62,7 +63,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     for times in NARROWER if rate is not None else ():
         narrow = {"task": "repeated", "part": "narrow", "dim": flat.dim // times, "lr": rate}
         found += [
-            Case.of(scale, SIZES, flat.model, flat.settings, seed=seed, **narrow)
+            Case.at(scale, SIZES, flat.model, flat.settings, seed=seed, **narrow)
             for seed in scale.seeds
         ]
     for name in HARDER:
@@ -78,7 +79,7 @@ def _lagged(scale: Scale, name: str, part: str, **other: Any) -> Case:
     """Of random tokens, so that nothing can be guessed."""
     fields: dict[str, Any] = {"data": "", "task": PARTS[part], "part": part}
     fields["stretch"] = 2 if part == "variable lag" else 1
-    return Case.of(scale, LAGS, name, COMPARED[name], **(fields | other))
+    return Case.at(scale, LAGS, name, COMPARED[name], **(fields | other))
 
 
 measure = solving.measure

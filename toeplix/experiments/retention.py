@@ -10,7 +10,7 @@ a decoder with the state needs less, per token, than one without.
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +27,8 @@ from toeplix.tasks.copying import windows
 
 CLAIMS, ALONE = ("C9",), False
 COST = "8 minutes on two cores with --jobs 2"
-NAMES = ("toeplitz", "paper flat", "paper 4 heads", "hyena", "mamba2", "llama")
+NAMES = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama", "window")
 COMPARED = {name: MODELS[name] for name in NAMES}
-# what an encoder's own training takes from a case
-TAKEN: tuple[str, ...] = (
-    "model",
-    "settings",
-    "data",
-    "vocab",
-    "held_out",
-    "dim",
-    "depth",
-    "context",
-)
-TAKEN += ("warmup", "seed", "eval_rows")
 TRAININGS = ("untrained", "language", "copy")
 TMM = ("paper flat", "paper 4 heads")
 DECODER: dict[str, Any] = {"arch": "masked", "heads": 4}
@@ -68,31 +56,16 @@ SIZES: solving.Sizes = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """One decoder on one frozen encoder."""
+class Case(learning.Sized):
+    """One decoder on one frozen encoder; `protocol` is that of the rows of language training."""
 
-    model: str
-    settings: dict[str, Any]
     training: str  # of the encoder
     learned: int  # its steps
     encoder_lr: float
     encoder_batch: int
     decoder: dict[str, Any]
     probe: dict[str, Any]  # token, norm, embedding, signal: as `probes.Autoencoder` takes them
-    part: str  # "matched", "as published", "control"
-    data: str
-    protocol: str  # of rows, in language training
-    vocab: int
-    held_out: float
-    dim: int
-    depth: int
-    context: int
-    batch: int
-    steps: int
-    warmup: int
-    lr: float
-    seed: int
-    eval_rows: int
+    part: str = "matched"  # or "as published", "control"
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
@@ -102,8 +75,8 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
             found += [_case(scale, name, seed=seed, training=training) for name in COMPARED]
         for signal in ("none", "shuffled"):
             probe = MATCHED | {"signal": signal}
-            fields: dict[str, Any] = {"part": "control", "training": "language", "probe": probe}
-            found.append(_case(scale, "toeplitz", seed=seed, **fields))
+            control: dict[str, Any] = {"part": "control", "training": "language", "probe": probe}
+            found.append(_case(scale, "toeplitz", seed=seed, **control))
         found += [_published(scale, name, seed) for name in PUBLISHED]
     return found
 
@@ -112,18 +85,12 @@ def _case(scale: Scale, name: str, **other: Any) -> Case:
     settings = COMPARED[name]
     rates = sorted(scale.rates) or [models.published_rate(settings)]
     common: dict[str, Any] = {
-        "model": name,
-        "settings": settings,
         "encoder_lr": rates[len(rates) // 2 - 1] if len(rates) > 1 else rates[0],
         "encoder_batch": SIZES[scale.name]["batch"],
         "decoder": DECODER,
         "probe": MATCHED,
-        "part": "matched",
-        "data": scale.data,
-        "protocol": scale.protocol,
-        "held_out": scale.held_out,
     }
-    return Case(**(common | dict(SIZES[scale.name]) | other))
+    return Case.of(scale, name, settings, **(common | dict(SIZES[scale.name]) | other))
 
 
 def _published(scale: Scale, name: str, seed: int) -> Case:
@@ -174,23 +141,18 @@ def probed(encoder: Any, decoder: Any, case: Any, store: Any) -> dict[str, Any]:
 def trained_encoder(case: Case, work: Path) -> Any:
     """The model that is probed, with the weights of its training."""
     from toeplix import build, load
-    from toeplix.train import fit
 
     sizes = {"dim": case.dim, "depth": case.depth, "context": case.context, "vocab": case.vocab}
     if case.training == "untrained":
         torch.manual_seed(case.seed)
         return build(models.model(case.settings, **sizes))
-    common = {name: value for name, value in asdict(case).items() if name in TAKEN}
-    common |= {"steps": case.learned, "lr": case.encoder_lr, "batch": case.encoder_batch}
+    own = {each.name: getattr(case, each.name) for each in fields(learning.Sized)}
+    own |= {"steps": case.learned, "lr": case.encoder_lr, "batch": case.encoder_batch}
     if case.training == "copy":
-        fields = common | {"task": "repeated", "options": {}, "context": 2 * case.context}
-        return solving.trained(solving.Case(**fields), work)[0]
-    text = learning.Case(protocol=case.protocol, timing=0.0, reference=case.dim, **common)
-    run = learning.run_of(text, work)
-    folder = work / "runs" / run.digest
-    with learning.alone(work, f"run-{run.digest}"):
-        fit(run, folder)
-    return load(folder / "model")
+        twice = own | {"task": "repeated", "options": {}, "context": 2 * case.context}
+        return solving.trained(solving.Case(**twice), work)[0]
+    run = learning.run_of(learning.Sized(**own), work)
+    return load(learning.trained(run, work) / "model")
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:

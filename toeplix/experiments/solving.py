@@ -38,40 +38,29 @@ Sizes = Mapping[str, Mapping[str, Any]]  # fields of cases by the name of the sc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """One run. `model` is its name, `settings` what makes it that model, `options` the task's numbers."""
+class Case(learning.Sized):
+    """One run. `data` is text, or "" where tokens are random; `options` are the task's numbers."""
 
     task: str
     options: dict[str, Any]
-    model: str
-    settings: dict[str, Any]
-    data: str  # text, or "" where tokens are random
-    vocab: int
-    held_out: float
-    dim: int
-    depth: int
-    context: int
-    stretch: int = 1  # a last look at inputs so many times longer
-    batch: int
-    steps: int
-    warmup: int
+    protocol: str = ""
     lr: float = 0.0
     seed: int = 0
-    eval_rows: int
+    stretch: int = 1  # a last look at inputs so many times longer
     part: str = ""
 
-    def config(self) -> Model:
-        sizes = {"dim": self.dim, "depth": self.depth, "context": self.context * self.stretch}
-        return models.model(self.settings, vocab=TASKS[self.task].vocab(self), **sizes)
+    @property
+    def record(self) -> Model:
+        """Of the model that learns the task."""
+        longest = replace(self, context=self.context * self.stretch)
+        return longest.config(TASKS[self.task].vocab(self))
 
     @classmethod
-    def of(
+    def at(
         cls, scale: Scale, sizes: Sizes, name: str, settings: dict[str, Any], **other: Any
     ) -> "Case":
         """A case of the text of a scale at an experiment's own sizes; `other` fields instead."""
-        common: dict[str, Any] = {"data": scale.data, "held_out": scale.held_out, "options": {}}
-        fields = common | dict(sizes[scale.name]) | other
-        return cls(model=name, settings=settings, **fields)
+        return cls.of(scale, name, settings, **({"options": {}} | dict(sizes[scale.name]) | other))
 
     @property
     def digest(self) -> str:
@@ -112,8 +101,8 @@ def network(case: Case) -> Any:
 
     torch.manual_seed(case.seed)
     if TASKS[case.task].auto:
-        return probes.autoencoder(case.config(), **case.options)
-    return build(case.config())
+        return probes.autoencoder(case.record, **case.options)
+    return build(case.record)
 
 
 def learn(model: nn.Module, case: Case, work: Path) -> dict[str, Any]:
@@ -133,11 +122,13 @@ def learn(model: nn.Module, case: Case, work: Path) -> dict[str, Any]:
     if case.stretch > 1:
         far = [at(HELD + number, held, case.stretch) for number in range(count)]
         found["longer"] = round(score(model, far)[1], 4)
-    config = case.config()
     double = 2 if task.auto else 1
     return found | {
         "parameters": sum(weight.numel() for weight in model.parameters()),
-        "flops_per_step": 3 * case.batch * double * counting.forward_flops(config, case.context),
+        "flops_per_step": 3
+        * case.batch
+        * double
+        * counting.forward_flops(case.record, case.context),
     }
 
 

@@ -10,6 +10,7 @@ them, so a model needs a vocabulary of `vocab + SIGNS`.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toeplix.tasks import Batch, Tokens, scored
 
@@ -21,8 +22,10 @@ def random_texts(rng: np.random.Generator, batch: int, length: int, vocab: int) 
     return rng.integers(0, vocab, (batch, length), dtype=np.int64)
 
 
-def windows(rng: np.random.Generator, tokens: Tokens, batch: int, length: int) -> Tokens:
-    """Texts (b, m) cut from a long one at random places."""
+def windows(
+    rng: np.random.Generator, tokens: NDArray[np.integer], batch: int, length: int
+) -> Tokens:
+    """Texts (b, m) cut from a long one, stored in any integers, at random places."""
     if len(tokens) < length:
         raise ValueError(f"a text of {len(tokens)} tokens has no piece of {length}")
     first = rng.integers(0, len(tokens) - length + 1, batch, dtype=np.int64)
