@@ -80,14 +80,13 @@ class Case(Sized):
 def measure(case: Case, work: Path) -> dict[str, Any]:
     """Train, or take the model that is there, and say what it learned at which price."""
     from toeplix import counting, logs
-    from toeplix.train import Diverged, fit
+    from toeplix.train import Diverged
 
     run = run_of(case, work)
     folder = work / "runs" / run.digest
     found: dict[str, Any] = {"diverged": None}
     try:
-        with alone(work, f"run-{run.digest}"):
-            fit(run, folder)
+        trained(run, work)
     except Diverged as problem:
         found["diverged"] = str(problem).split(" (batch")[0]
     rows = [row for row in logs.read(folder) if "held_loss" in row]
@@ -104,7 +103,17 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     }
 
 
-def run_of(case: Case, work: Path) -> Run:
+def trained(run: Run, work: Path) -> Path:
+    """The directory of a run, which is done once, whoever wants it."""
+    from toeplix.train import fit
+
+    folder = work / "runs" / run.digest
+    with alone(work, f"run-{run.digest}"):
+        fit(run, folder)
+    return folder
+
+
+def run_of(case: Sized, work: Path) -> Run:
     store = corpus(case, work)
     return Run(
         model=case.config(store.vocab),
