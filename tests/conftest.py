@@ -15,6 +15,11 @@ if "TOEPLIX_UNCHECKED" not in os.environ:
 # a rule that somebody tuned on this machine must not decide what the tests see
 os.environ["TOEPLIX_RULE"] = "/nowhere/paths.json"
 
+# processes side by side have a core each, and so has whatever they start
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
 # transformers replaces torch.linspace while it loads a model, and PyTorch remembers its constructors at
 # the first use of a device: let that be now
 with torch.device("meta"):
