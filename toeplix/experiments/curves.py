@@ -45,6 +45,7 @@ def published(axes: Any, rows: list[Row], *, title: str = "published, from logs"
         hollow = {"markerfacecolor": "none", "markersize": 4, "linewidth": 0.8}
         shown = style.look(row["model"], label=row["label"], **hollow)
         axes.plot(*zip(*row["curve"], strict=True), **shown)
+    axes.locator_params(axis="x", nbins=5)
     style.finish(axes, x="steps", y=LOSS, title=title)
 
 

@@ -4,6 +4,7 @@ All are the paper's model (channel layer first, Kaiming filters, no gate) with o
 two Toeplitz layers in sequence, flat and with 4 heads; 1 to 16 heads; 1 to 16 kernels.
 """
 
+import statistics
 from typing import Any
 
 from toeplix.experiments import curves, intervals, learning, style
@@ -41,22 +42,30 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     axes = drawing.subplots(1, 3)
     groups = at_best(rows)
     for kind, colour in (("heads", style.OTHERS[0]), ("kernels", style.OTHERS[1])):
-        known = [n for n in NUMBERS if _name(kind, n) in groups]
-        for place, per_time in zip(axes, (False, True), strict=False):
-            for seed in range(max((len(groups[_name(kind, n)]) for n in known), default=0)):
-                points = [
-                    (row["relative_time"] if per_time else n, row["loss"])
-                    for n in known
-                    for row in groups[_name(kind, n)][seed : seed + 1]
-                ]
-                shown = {"color": colour, "marker": "o", "markersize": 3, "alpha": 0.8}
-                place.plot(*zip(*points, strict=True), label=None if seed else kind, **shown)
+        known = {n: groups[_name(kind, n)] for n in NUMBERS if _name(kind, n) in groups}
+        if not known:
+            continue
+        shown = {"color": colour, "marker": "o", "markersize": 3, "alpha": 0.8}
+        for seed in range(max(map(len, known.values()))):
+            points = [(n, row["loss"]) for n, group in known.items() for row in group[seed:][:1]]
+            axes[0].plot(*zip(*points, strict=True), label=None if seed else kind, **shown)
+        middle = [
+            (statistics.median(row["relative_time"] for row in group), _mean_loss(group))
+            for group in known.values()
+        ]
+        axes[1].plot(*zip(*middle, strict=True), label=kind, **shown)
+        for number, point in zip(known, middle, strict=True):
+            axes[1].annotate(str(number), point, xytext=(3, 3), textcoords="offset points", size=7)
     axes[0].set_xscale("log", base=2)
     style.finish(axes[0], x="number of heads or kernels", y=curves.LOSS)
-    style.finish(axes[1], x="time of a step (the flat model's = 1)", y=curves.LOSS)
+    style.finish(axes[1], x="time of a step (the flat model's = 1)", y="its mean")
     pairs = (BASE, "two layers", "4 heads", "two layers, 4 heads")
     curves.ends(axes[2], {name: groups[name] for name in pairs if name in groups})
     return drawing
+
+
+def _mean_loss(rows: list[Row]) -> float:
+    return statistics.fmean(row["loss"] for row in rows)
 
 
 def _name(kind: str, number: int) -> str:
