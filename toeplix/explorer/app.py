@@ -32,6 +32,7 @@ from toeplix.explorer.places import find
 from toeplix.explorer.shelf import Shelf
 from toeplix.explorer.writing import Event, Text, write
 from toeplix.generate import Sampling
+from toeplix.summary import latest_sample
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -103,7 +104,7 @@ def explorer(
     @app.get("/api/settings")
     def settings(name: str) -> Any:
         folder = run(name)
-        return {"settings": runs.settings(folder), "sample": runs.samples(folder)}
+        return {"settings": runs.settings(folder), "sample": latest_sample(folder)}
 
     @app.get("/api/filters")
     def filters(name: str) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from toeplix.spectrum import indices, layers, symbol
 from toeplix.spectrum.null import noise
 
-POINTS = 2048  # of a symbol, at least; 8 for every tap
+POINTS, MOST = 4096, 2**16  # of a symbol; 32 for every tap
 DIGITS = 6
 
 
@@ -23,20 +23,21 @@ class Filters:
 
     def one(self, layer: str, head: int, kernel: int) -> dict[str, Any]:
         """Taps, and half of the symbol: from theta = 0 to pi, the rest is its mirror image."""
-        taps = self._found.get(layer)
-        if taps is None or not (0 <= head < taps.shape[0] and 0 <= kernel < taps.shape[1]):
+        taps = self.taps(layer, head, kernel)
+        curve = half(taps)
+        return {"taps": _rounded(taps), "re": _rounded(curve.real), "im": _rounded(curve.imag)}
+
+    def taps(self, layer: str, head: int, kernel: int) -> Tensor:
+        found = self._found.get(layer)
+        if found is None or not (0 <= head < found.shape[0] and 0 <= kernel < found.shape[1]):
             raise LookupError(f"there is no filter {layer}, head {head}, kernel {kernel}")
-        curve = half(taps[head, kernel])
-        return {
-            "taps": _rounded(taps[head, kernel]),
-            "re": _rounded(curve.real),
-            "im": _rounded(curve.imag),
-        }
+        return found[head, kernel]
 
 
 def half(taps: Tensor) -> Tensor:
     """The symbol at equal steps from theta = 0 to pi, both ends included."""
-    points = max(POINTS, 8 * 2 ** (len(taps) - 1).bit_length())
+    taps_up = 2 ** (len(taps) - 1).bit_length()
+    points = max(POINTS, taps_up, min(32 * taps_up, MOST))
     return symbol(taps.double(), points)[: points // 2 + 1]
 
 

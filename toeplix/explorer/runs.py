@@ -12,13 +12,12 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toeplix.logs import METRICS, SAMPLES
+from toeplix.logs import METRICS
 from toeplix.train import MODEL, RECORD
 
 LATE = 60.0  # seconds without a line after which an unfinished run is called quiet
 TAIL = 256  # bytes before the cursor that are compared
 CHUNK = 4 * 2**20  # bytes read at once: a long run comes in several answers
-SAMPLE = 64 * 2**10  # bytes of samples.txt that are shown
 
 
 class Read(NamedTuple):
@@ -119,16 +118,3 @@ def settings(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
-
-
-def samples(folder: Path) -> str:
-    """The text that the model wrote last while it was trained."""
-    try:
-        with open(folder / SAMPLES, "rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - SAMPLE))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    start = text.rfind("--- step")
-    return text[start:] if start >= 0 else text

@@ -3,6 +3,8 @@
 import { attempt, find, send, short, tokens } from "./dom.js";
 import { colour, sheet } from "./canvas.js";
 
+const EDGE = 10; // pixels around the square of pairs
+
 export function reach() {
   let found = null; // { tokens, names, reach }
   let place = -1;
@@ -13,19 +15,26 @@ export function reach() {
   const strip = sheet(find("reach-strip"), (pen, width, height) => {
     if (found && place >= 0) bars(pen, width, height, shares(found.reach[place]), found.tokens.length);
   });
+  const pairs = sheet(find("reach-pairs"), (pen, width, height) => {
+    if (found) square(pen, width, height, found.reach.map(shares), place);
+  });
+  find("reach-pairs").addEventListener("click", ({ offsetY, target }) => {
+    if (found) row.take(Math.floor(((offsetY - EDGE) / (target.clientHeight - 2 * EDGE)) * found.tokens.length));
+  });
 
   function choose(chosen) {
     place = chosen;
     const parts = shares(found.reach[place]);
-    const most = Math.max(...parts);
+    const most = largest(parts);
     [...box.children].forEach((span, index) => {
       span.classList.toggle("later", index > place);
-      span.style.backgroundColor = index > place ? "" : `rgba(var(--heat), ${(0.75 * (parts[index] / most)).toFixed(3)})`;
+      span.style.backgroundColor = index > place ? "" : `rgba(var(--heat), ${(0.75 * Math.min(1, parts[index] / most)).toFixed(3)})`;
     });
     const best = parts.map((share, index) => [share, index]).sort((a, b) => b[0] - a[0]).slice(0, 4);
     const words = best.map(([share, index]) => `${JSON.stringify(found.names[index])} ${(100 * share).toFixed(0)} %${index === place ? " (itself)" : ` (${place - index} back)`}`);
     find("reach-read").textContent = `At ${JSON.stringify(found.names[place])}, position ${place}: ${words.join(", ")}`;
     strip();
+    pairs();
   }
 
   async function follow() {
@@ -66,10 +75,13 @@ function shares(row) {
   return row.map((value) => value / sum);
 }
 
-// A bar for every token, over the text's length; shares on a scale from 0 to the largest.
+// Of the earlier tokens: what a token keeps of itself is often more, and would hide the rest.
+const largest = (parts) => (parts.length > 1 ? Math.max(...parts.slice(0, -1)) : parts[0]) || 1;
+
+// A bar for every token, over the text's length; the token itself may stand out at the top.
 function bars(pen, width, height, parts, count) {
   const [left, right, top, bottom] = [46, 12, 14, 22];
-  const most = Math.max(...parts);
+  const most = largest(parts);
   const step = (width - left - right) / count;
   const tall = height - top - bottom;
   pen.strokeStyle = colour("grid");
@@ -86,11 +98,41 @@ function bars(pen, width, height, parts, count) {
   }
   parts.forEach((share, index) => {
     pen.fillStyle = `rgba(${colour("heat")}, ${index === parts.length - 1 ? 0.45 : 1})`;
-    const high = (tall * share) / most;
+    const high = (tall * Math.min(share, 1.05 * most)) / most;
     pen.fillRect(left + index * step + 0.5, top + tall - high, Math.max(1, step - 1), high);
   });
   pen.fillStyle = colour("soft");
   pen.textAlign = "center";
   pen.textBaseline = "bottom";
-  pen.fillText("position in the text; the palest bar is the token itself", (left + width - right) / 2, height - 4);
+  pen.fillText(`position in the text; pale: the token itself, ${(100 * parts.at(-1)).toFixed(0)} %`, (left + width - right) / 2, height - 4);
+}
+
+// All pairs: row t, column s; shares on a scale of three decades.
+function square(pen, width, height, rows, chosen) {
+  const size = rows.length;
+  const hue = colour("heat").split(",").map(Number);
+  const small = new OffscreenCanvas(size, size);
+  const brush = small.getContext("2d");
+  const image = brush.createImageData(size, size);
+  rows.forEach((row, t) =>
+    row.forEach((share, s) => {
+      image.data.set(hue, 4 * (t * size + s));
+      image.data[4 * (t * size + s) + 3] = 255 * Math.max(0, 1 + Math.log10(Math.max(share, 1e-9)) / 3);
+    }),
+  );
+  brush.putImageData(image, 0, 0);
+  pen.imageSmoothingEnabled = false;
+  const [wide, tall] = [width - 2 * EDGE, height - 2 * EDGE];
+  pen.drawImage(small, EDGE, EDGE, wide, tall);
+  pen.strokeStyle = colour("line");
+  pen.strokeRect(EDGE, EDGE, wide, tall);
+  if (chosen >= 0) {
+    pen.strokeStyle = colour("ink");
+    pen.lineWidth = 1.5;
+    pen.strokeRect(EDGE, EDGE + (chosen * tall) / size, wide, tall / size);
+  }
+  pen.fillStyle = colour("soft");
+  pen.textAlign = "right";
+  pen.fillText("from s across, to t down", width - 18, 28);
+  pen.fillText("0.1 % … 100 %, log", width - 18, 45);
 }

@@ -5,6 +5,7 @@ import { series } from "./canvas.js";
 import { chart } from "./chart.js";
 
 const FIRST = 4; // runs that are shown before anything was chosen
+const HINT = "Move over the curves, or focus them and use the arrow keys.";
 const WORDS = { step: "steps", tokens: "tokens", seconds: "seconds" };
 
 export function runs() {
@@ -16,7 +17,7 @@ export function runs() {
     const words = found
       .filter(({ line }) => line.x.length)
       .map(({ line, at }) => `${line.name} ${line.y[at].toFixed(4)}`);
-    find("runs-read").textContent = value === null ? "\u00a0" : `${short(value)} ${WORDS[by()]}: ${words.join(" · ")}`;
+    find("runs-read").textContent = value === null ? HINT : `${short(value)} ${WORDS[by()]}: ${words.join(" · ")}`;
   });
   const by = () => find("runs-by").value;
 
@@ -50,7 +51,7 @@ export function runs() {
       }
       run.about = about;
       const progress = `${about.arch} · ${short(about.step)} of ${short(about.steps)} · `;
-      run.more.replaceChildren(progress, element("span", { textContent: about.state, className: about.state }));
+      run.more.replaceChildren(progress, element("span", { textContent: about.state, className: `state-${about.state}` }));
     }
     for (const [name, run] of known)
       if (!found.runs.some((about) => about.name === name)) {

@@ -17,13 +17,13 @@ export function write() {
         "tr",
         { className: name === event.name ? "chosen" : "" },
         element("td", {}, element("code", { textContent: visible(name) })),
-        element("td", {}, element("meter", { min: 0, max: 1, value: p, textContent: percent(p) })),
+        element("td", {}, bar(p)),
         element("td", { className: "number", textContent: percent(p) }),
       ),
     );
     side.replaceChildren(
       element("p", {}, element("code", { textContent: visible(event.name) }), ` ${event.kind === "prompt" ? "was given" : "was written"}`),
-      element("p", { className: "quiet", textContent: `chance ${percent(event.p)}, ${event.bits.toFixed(2)} bits, number ${event.rank} of all` }),
+      element("p", { className: "quiet", textContent: `chance ${percent(event.p)}, ${event.bits.toFixed(2)} bits, rank ${event.rank}` }),
       element("table", {}, element("tbody", {}, ...rows)),
     );
   }
@@ -99,10 +99,16 @@ async function* lines(stream) {
   }
 }
 
-// Below a quarter the colour of the unlikely, above it that of the certain.
+// By bits, from 10 and more (the colour of the unlikely) over 5 (none) to 0 (that of the certain).
 function shade(p) {
-  const away = p < 0.25 ? 1 - p / 0.25 : (p - 0.25) / 0.75;
-  return `rgba(var(--${p < 0.25 ? "low" : "certain"}), ${(0.05 + 0.5 * away).toFixed(3)})`;
+  const away = 1 - Math.min(-Math.log2(p), 10) / 5;
+  return `rgba(var(--${away < 0 ? "low" : "certain"}), ${(0.6 * Math.abs(away)).toFixed(3)})`;
+}
+
+function bar(p) {
+  const inner = element("span");
+  inner.style.width = `${(100 * p).toFixed(1)}%`;
+  return element("div", { className: "chance", ariaHidden: "true" }, inner);
 }
 
 const percent = (p) => (p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 1e-4 ? `${(100 * p).toPrecision(2)} %` : p.toExponential(1));
