@@ -12,10 +12,14 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toeplix.checkpoint import load
 from toeplix.counting import forward_flops
+from toeplix.data import Tokenizer
+from toeplix.data.tokenizer import TOKENS
 from toeplix.explorer.filters import Filters, half
 from toeplix.explorer.runs import follow
 from toeplix.files import replace_file
+from toeplix.generate import Sampling, generate
 from toeplix.run import Run
 from toeplix.summary import facts, latest_sample
 from toeplix.train import MODEL, RECORD
@@ -71,7 +75,7 @@ def page(folder: Path, run: Run, rows: list[dict[str, Any]]) -> str:
         _pairs(facts(run, rows) | _cost(run, rows)),
         _drawing(losses(rows), "Loss by tokens, and the learning rate with the gradient's norm."),
     ]
-    if sample := latest_sample(folder):
+    if sample := latest_sample(folder) or _sample(folder / MODEL):
         parts.append(f"<h2>A sample</h2><pre>{escape(sample)}</pre>")
     parts += _symbols(folder / MODEL) if run.model.arch == "toeplitz" else []
     record = run.to_dict()
@@ -79,6 +83,17 @@ def page(folder: Path, run: Run, rows: list[dict[str, Any]]) -> str:
     parts.append(f"<h2>Settings of the run</h2>{_pairs(record)}")
     parts.append(f"<h2>Settings of the model</h2>{_pairs(model)}")
     return PAGE.format(title=escape(name), body="\n".join(parts))
+
+
+def _sample(checkpoint: Path) -> str:
+    """Text of the finished model, for runs that wrote none on their way."""
+    if not (checkpoint / TOKENS).is_file():
+        return ""
+    model, tokenizer = load(checkpoint), Tokenizer.load(checkpoint)
+    sampling = Sampling(temperature=0.8, top_p=0.95)
+    start = [[tokenizer.start]]
+    (row,) = generate(model, start, new=120, sampling=sampling, stop_tokens=[tokenizer.end])
+    return tokenizer.decode(row)
 
 
 def _cost(run: Run, rows: list[dict[str, Any]]) -> dict[str, str]:
