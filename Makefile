@@ -7,8 +7,8 @@ BIN := .venv/bin
 demo: .venv/ready  ## train a small model here and now, no data needed
 	$(BIN)/python -m toeplix demo
 
-test: .venv/ready  ## run all tests
-	$(BIN)/python -m pytest
+test: .venv/ready  ## run all tests, a process for each core
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: .venv/ready  ## format, lint, types
 	$(BIN)/ruff format --check .

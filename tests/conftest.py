@@ -15,6 +15,11 @@ if "TOEPLIX_UNCHECKED" not in os.environ:
 # a rule that somebody tuned on this machine must not decide what the tests see
 os.environ["TOEPLIX_RULE"] = "/nowhere/paths.json"
 
+# processes side by side have a core each, and so has whatever they start
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
 # transformers replaces torch.linspace while it loads a model, and PyTorch remembers its constructors at
 # the first use of a device: let that be now
 with torch.device("meta"):
@@ -35,3 +40,12 @@ def unchecked():
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """For modules of products so small that they only wait for the second."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -24,15 +24,7 @@ from toeplix.stopping import Stopped
 from toeplix.train import Diverged, fit
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Products this small only wait for the second."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

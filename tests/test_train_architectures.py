@@ -20,13 +20,7 @@ CASES = {arch: {"arch": arch} for arch in ARCHITECTURES} | {
 }
 SMALL = {"depth": 2, "steps": 9, "warmup": 1, "save_every": 3, "log_every": 1, "eval_every": 6}
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -15,15 +15,10 @@ from toeplix.logs import read
 from toeplix.train import fit
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory:UserWarning")  # without a GPU
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*pin_memory:UserWarning"),  # without a GPU
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 @pytest.fixture(scope="module")

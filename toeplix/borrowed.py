@@ -39,8 +39,11 @@ class Borrowed(LanguageModel):
         if config.tied:
             self.head.weight = self.backbone.get_input_embeddings().weight
 
-    def features(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-        return self.backbone(tokens, use_cache=False).last_hidden_state
+    def embed(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+        return self.backbone.get_input_embeddings()(tokens)
+
+    def layers(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        return self.backbone(inputs_embeds=x, use_cache=False).last_hidden_state
 
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
         return self.head(features)

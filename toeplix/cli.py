@@ -18,6 +18,7 @@ from toeplix.commands.experiments import figure, report, run
 from toeplix.commands.explore import explore
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
+from toeplix.commands.probe import probe
 from toeplix.commands.spectrum import spectrum
 from toeplix.commands.train import command as train
 
@@ -34,6 +35,7 @@ app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
+app.command("probe", no_args_is_help=True)(probe)
 app.command("spectrum")(spectrum)
 app.command("explore")(explore)
 app.command("eval", no_args_is_help=True)(evaluate)
@@ -76,6 +78,9 @@ def import_(
     )
 
 
+# the extra that brings a module; training brings all others
+EXTRAS = {"lm_eval": "eval", "matplotlib": "figures", "scipy": "experiments"}
+
 # the class above all complaints about arguments, wherever this version of typer keeps it
 Complaint: type[Exception] = typer.BadParameter.__mro__[2]
 
@@ -92,7 +97,8 @@ def main() -> None:
     except ModuleNotFoundError as problem:
         if os.environ.get("TOEPLIX_DEBUG"):
             raise
-        print(f"toeplix: {problem}: pip install 'toeplix[train]'", file=sys.stderr)
+        extra = EXTRAS.get((problem.name or "").partition(".")[0], "train")
+        print(f"toeplix: {problem}: pip install 'toeplix[{extra}]'", file=sys.stderr)
         sys.exit(2)
     except (Complaint, ValueError, OSError) as problem:
         if os.environ.get("TOEPLIX_DEBUG"):

@@ -70,9 +70,17 @@ class LanguageModel(nn.Module, ABC):
         """A state before the first position. Knowing how many single steps will follow saves memory."""
         return None
 
-    @abstractmethod
     def features(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
         """Features of rows that each start at their first position."""
+        return self.layers(self.embed(tokens))
+
+    @abstractmethod
+    def embed(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+        """What the first layer reads."""
+
+    @abstractmethod
+    def layers(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        """All layers, and the final norm if there is one."""
 
     def features_of(self, batches: list[Tensor]) -> list[Tensor]:
         """The same of several batches of rows."""
@@ -136,8 +144,10 @@ class MixerLM(LanguageModel):
             self.head.weight = self.embedding.weight
         reset(self)
 
-    def features(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-        x = self.embedding(tokens)
+    def embed(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+        return self.embedding(tokens)
+
+    def layers(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         for block in self.blocks:
             x = block(x)
         return self.norm(x)

@@ -53,6 +53,15 @@ def test_what_is_not_installed_is_named(toeplix, lines, tmp_path, monkeypatch):
     assert error.endswith("pip install 'toeplix[train]'\n")
 
 
+def test_every_module_has_its_extra(toeplix, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for module in [name for name in sys.modules if name.startswith("matplotlib.")]:
+        monkeypatch.setitem(sys.modules, module, None)
+    status, _, error = toeplix("figure", "training")
+    assert status == 2
+    assert error.endswith("pip install 'toeplix[figures]'\n")
+
+
 def test_the_package_is_light():
     heavy = "{'datasets', 'tokenizers', 'transformers', 'pyarrow', 'zstandard', 'pandas'}"
     code = f"import sys, toeplix.data, toeplix.cli; assert not {heavy} & set(sys.modules)"

@@ -5,6 +5,8 @@ import json
 import urllib.parse
 
 import pytest
+import torch
+from fastapi import FastAPI
 
 from toeplix.explorer.guard import BODY, Guard
 from toeplix.explorer.reach import reach
@@ -58,8 +60,6 @@ def test_text_comes_line_by_line(served):
 
 def test_reach_is_the_library_s(served, trained):
     _, _, found = call(served, "/api/reach", {"model": "first", "text": "7: one two", "held": "text"})
-    import torch
-
     model, tokenizer = Shelf().speaker(trained / "first" / "model")
     tokens = torch.tensor([tokenizer.start, *tokenizer.encode("7: one two")])
     expected = reach(model, tokens)
@@ -129,7 +129,7 @@ def test_a_request_without_a_length(served):
     ],
 )
 def test_names_that_cannot_be_rebound(host, known):
-    assert Guard(None, ("laptop.local",)).known(host) is known
+    assert Guard(FastAPI(), ("laptop.local",)).known(host) is known
 
 
 def test_a_reader_who_leaves_stops_the_writing(served):
@@ -142,5 +142,5 @@ def test_a_reader_who_leaves_stops_the_writing(served):
         answer = connection.getresponse()
         assert answer.status == 200, answer.read()
         answer.readline()
-        connection.sock.close() if connection.sock else answer.close()
         answer.close()
+        connection.close()

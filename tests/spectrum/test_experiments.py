@@ -8,27 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from toeplix import Model, build
 from toeplix.experiments import SCALES, filters, index, operators, rows
 from toeplix.spectrum.errata import table
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-def test_copying_by_hand():
-    inputs, labels = operators.copying(torch.tensor([[7, 8, 9]]))
-    assert inputs.tolist() == [[7, 8, 9, 7, 8, 9]]
-    assert labels.tolist() == [[-100, -100, 7, 8, 9, -100]]
-
-
-def test_an_autoencoder_reads_one_vector_through_circular_windows():
-    config = Model(vocab=11, context=6, dim=4, depth=1)
-    model = operators.Autoencoder(build(config), build(config))
-    assert model.window.tolist() == [[0, 1], [1, 2], [2, 3], [3, 0], [0, 1], [1, 2]]
-    tokens = torch.randint(11, (2, 6))
-    assert model(tokens).shape == (2, 6, 11)
-    names = [name for name in model.state_dict() if name.endswith("kernel")]
-    assert [name.split(".")[0] for name in names] == ["encoder", "decoder"]
 
 
 def test_a_case_is_trained_once(tmp_path):

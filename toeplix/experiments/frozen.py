@@ -14,7 +14,7 @@ from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 
 CLAIMS, ALONE = ("C6",), False
-COST = "8 minutes on two cores with --jobs 2"
+COST = "about 8 minutes on two cores with --jobs 2"
 COMPARED: dict[str, dict[str, Any]] = {
     "paper flat": PAPER_FLAT,
     "paper 4 heads": PAPER_HEADS,

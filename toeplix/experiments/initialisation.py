@@ -15,7 +15,7 @@ from toeplix.experiments.scale import Scale
 
 CLAIMS: tuple[str, ...] = ()
 ALONE = False
-COST = "8 minutes on two cores with --jobs 2"
+COST = "about 8 minutes on two cores with --jobs 2"
 
 
 def compared() -> dict[str, dict[str, Any]]:

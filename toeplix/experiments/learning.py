@@ -14,10 +14,10 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toeplix.config import Model
 from toeplix.experiments import models
@@ -25,13 +25,16 @@ from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 from toeplix.run import Run
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 LOOKS = 10  # held-out evaluations of a run
 FARTHER = 2  # rates that are tried beyond an end of the grid
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """One training run. `model` is its name, `settings` what makes it that model."""
+class Sized:
+    """A model at the sizes of a scale. `model` is its name, `settings` what makes it that model."""
 
     model: str
     settings: dict[str, Any]
@@ -48,43 +51,42 @@ class Case:
     lr: float
     seed: int
     eval_rows: int
-    timing: float
-    reference: int  # width of the model that times are told in
-    part: str = ""  # of the experiment, where it has several
 
     @classmethod
-    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Case":
+    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
         """A case at the sizes of a scale; `other` fields instead of the scale's."""
-        taken: tuple[str, ...] = (
-            "data",
-            "protocol",
-            "vocab",
-            "held_out",
-            "dim",
-            "depth",
-            "context",
-            "batch",
-        )
-        taken += ("steps", "warmup", "eval_rows", "timing")
-        sizes = {field: getattr(scale, field) for field in taken}
-        return cls(model=name, settings=settings, reference=scale.dim, **(sizes | other))
+        known = vars(scale)
+        sizes = {each.name: known[each.name] for each in fields(cls) if each.name in known}
+        return cls(model=name, settings=settings, **(sizes | other))
 
     def config(self, vocab: int) -> Model:
         sizes = {"dim": self.dim, "depth": self.depth, "context": self.context, "vocab": vocab}
         return models.model(self.settings, **sizes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Case(Sized):
+    """One training run on text."""
+
+    timing: float
+    reference: int  # width of the model that times are told in
+    part: str = ""  # of the experiment, where it has several
+
+    @classmethod
+    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
+        return super().of(scale, name, settings, **({"reference": scale.dim} | other))
+
+
 def measure(case: Case, work: Path) -> dict[str, Any]:
     """Train, or take the model that is there, and say what it learned at which price."""
     from toeplix import counting, logs
-    from toeplix.train import Diverged, fit
+    from toeplix.train import Diverged
 
     run = run_of(case, work)
     folder = work / "runs" / run.digest
     found: dict[str, Any] = {"diverged": None}
     try:
-        with alone(work, f"run-{run.digest}"):
-            fit(run, folder)
+        trained(run, work)
     except Diverged as problem:
         found["diverged"] = str(problem).split(" (batch")[0]
     rows = [row for row in logs.read(folder) if "held_loss" in row]
@@ -101,7 +103,17 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     }
 
 
-def run_of(case: Case, work: Path) -> Run:
+def trained(run: Run, work: Path) -> Path:
+    """The directory of a run, which is done once, whoever wants it."""
+    from toeplix.train import fit
+
+    folder = work / "runs" / run.digest
+    with alone(work, f"run-{run.digest}"):
+        fit(run, folder)
+    return folder
+
+
+def run_of(case: Sized, work: Path) -> Run:
     store = corpus(case, work)
     return Run(
         model=case.config(store.vocab),

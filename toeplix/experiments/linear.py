@@ -12,15 +12,15 @@ from typing import Any
 from toeplix.experiments import curves, learning
 from toeplix.experiments.claims import Verdict
 from toeplix.experiments.learning import Case
-from toeplix.experiments.models import MODELS
+from toeplix.experiments.models import LINEAR, MODELS
 from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 
 CLAIMS, ALONE = ("C7",), False
-COST = "8 minutes on two cores with --jobs 2"
+COST = "about 8 minutes on two cores with --jobs 2"
 COMPARED: dict[str, dict[str, Any]] = {
-    "linear exp": {"arch": "linear", "feature": "exp", "activation": "gelu"},
-    "linear elu": {"arch": "linear", "feature": "elu", "activation": "gelu"},
+    "linear exp": LINEAR | {"feature": "exp"},
+    "linear elu": LINEAR,
     "llama": MODELS["llama"],
     "paper flat": MODELS["paper flat"],
 }

@@ -12,6 +12,7 @@ Settings = dict[str, Any]
 
 PAPER_FLAT: Settings = PAPER["toeplitz"] | {"heads": 0}
 PAPER_HEADS: Settings = PAPER["toeplitz"] | {"heads": 4}
+LINEAR: Settings = {"arch": "linear", "feature": "elu", "activation": "gelu"}  # the stable form
 MODELS: dict[str, Settings] = {
     "toeplitz": {},
     "toeplitz 4 heads": {"heads": 4},

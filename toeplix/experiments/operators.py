@@ -3,9 +3,7 @@
     untrained     as drawn
     language      the next token of text
     copy          text twice, no sign between; only the second half is scored. One tap at lag n/2 would do
-    autoencoder   a text to one vector to the same text; encoder and decoder are Toeplitz models:
-
-        e = features at the last position,  x[i] = W (e[i], e[i+1], ..., e[i + d/2 - 1]), circular
+    autoencoder   a text to one vector to the same text (`toeplix.probes`); both sides are Toeplitz models
 
 A case is trained once; the experiments `index`, `symbols` and `filters` read the same weights.
 """
@@ -13,46 +11,32 @@ A case is trained once; the experiments `index`, `symbols` and `filters` read th
 import hashlib
 import json
 import math
-import statistics
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from toeplix.experiments import learning, models
+from toeplix.experiments import learning, models, solving
 from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 
 TASKS = ("untrained", "language", "copy", "autoencoder")
 STARTS = {"paper flat": models.PAPER_FLAT, "toeplitz": {}}
+SOLVED: dict[str, tuple[str, dict[str, Any]]] = {  # tasks of `solving`, and their options
+    "copy": ("repeated", {}),
+    "autoencoder": ("autoencode", {"norm": True}),
+}
 LONGER = 4  # steps of an autoencoder, which learns slowly, over those of the others
-SCORED = 64  # held-out rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(learning.Sized):
     """One model, trained or not."""
 
     task: str
-    model: str
-    settings: dict[str, Any]
-    data: str
-    protocol: str
-    vocab: int
-    held_out: float
-    dim: int
-    depth: int
-    context: int
-    batch: int
-    steps: int
-    warmup: int
-    lr: float
-    seed: int
-    eval_rows: int
 
     @property
     def digest(self) -> str:
@@ -61,32 +45,17 @@ class Case:
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     """The paper's flat model on every task, at a second width for language; and our default's start."""
-    taken: tuple[str, ...] = (
-        "data",
-        "protocol",
-        "vocab",
-        "held_out",
-        "dim",
-        "depth",
-        "context",
-        "batch",
-        "steps",
-    )
-    taken += ("warmup", "eval_rows")
-    sizes: dict[str, Any] = {name: getattr(scale, name) for name in taken}
     found = []
     for seed in scale.seeds:
         for name, settings in STARTS.items():
             rates = sorted(scale.rates) or [models.published_rate(settings)]
-            common = {"model": name, "settings": settings, "lr": rates[0], "seed": seed}
-            text = sizes | common | {"lr": rates[len(rates) // 2]}
-            found += [Case(task="language", **text)]
+            make = partial(Case.of, scale, name, settings, seed=seed)
+            text = partial(make, task="language", lr=rates[len(rates) // 2])
             twice = {"context": 2 * scale.context, "steps": 2 * scale.steps}
-            found += [Case(task="copy", **(sizes | common | twice))]
+            found += [text(), make(task="copy", lr=rates[0], **twice)]
             if name == "paper flat":
-                found += [Case(task="untrained", **(sizes | common))]
-                found += [Case(task="language", **(text | {"dim": scale.dim // 2}))]
-                found += [Case(task="autoencoder", **(sizes | common | _squeezed(scale)))]
+                found += [make(task="untrained", lr=rates[0]), text(dim=scale.dim // 2)]
+                found += [make(task="autoencoder", lr=rates[0], **_squeezed(scale))]
     return found
 
 
@@ -98,37 +67,6 @@ def _squeezed(scale: Scale) -> dict[str, Any]:
     batch = scale.batch * max(1, scale.context // context)
     depth = max(1, scale.depth // 2)
     return {"context": context, "batch": batch, "depth": depth, "steps": LONGER * scale.steps}
-
-
-class Autoencoder(nn.Module):
-    """Tokens to one vector to logits of the same tokens."""
-
-    def __init__(self, encoder: Any, decoder: Any) -> None:
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-        dim = encoder.config.dim
-        self.project = nn.Linear(dim // 2, dim)
-        start = torch.arange(encoder.config.context)[:, None]
-        self.register_buffer("window", (start + torch.arange(dim // 2)) % dim, persistent=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        kept = self.encoder.features(tokens)[:, -1]
-        x = self.project(kept[:, self.window])
-        for block in self.decoder.blocks:
-            x = block(x)
-        return self.decoder.head(self.decoder.norm(x))
-
-
-def copying(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Text (b, n/2) twice, and labels of the second half only.
-
-    7 8 9 -> inputs 7 8 9 7 8 9, labels - - 7 8 9 -
-    """
-    inputs = torch.cat([tokens, tokens], dim=1)
-    labels = torch.full_like(inputs, -100)
-    half = tokens.shape[1]
-    labels[:, half - 1 : -1] = tokens
-    return inputs, labels
 
 
 def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -155,82 +93,23 @@ def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
-    from toeplix import build, load
-    from toeplix.train import fit
+    """By the loops of the experiments that measure these tasks."""
+    from toeplix import build, load, logs
 
-    if case.task == "language":
-        fields = asdict(case) | {"timing": 0.0, "reference": case.dim}
-        del fields["task"]
-        run = learning.run_of(learning.Case(**fields), work)
-        folder = work / "runs" / run.digest
-        with learning.alone(work, f"run-{run.digest}"):
-            fit(run, folder)
-        from toeplix import logs
-
-        held = [row["held_loss"] for row in logs.read(folder) if "held_loss" in row]
-        return load(folder / "model"), {"loss": held[-1], "accuracy": None}
-    store = learning.corpus(case, work)
-    sizes = {"dim": case.dim, "depth": case.depth, "context": case.context, "vocab": store.vocab}
-    config = models.model(case.settings, **sizes)
-    torch.manual_seed(case.seed)
     if case.task == "untrained":
-        return build(config), {"loss": None, "accuracy": None}
-    model: nn.Module = build(config)
-    if case.task == "autoencoder":
-        model = Autoencoder(model, build(replace(config)))
-    return model, _learn(model, case, store)
-
-
-def _learn(model: nn.Module, case: Case, store: Any) -> dict[str, Any]:
-    """AdamW with warm-up and linear decay, as everywhere; loss and accuracy on held-out text."""
-    batches = _texts(case, store.train)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=case.lr, weight_decay=0.0)
-    shape = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, case))
-    for _ in range(case.steps):
-        inputs, labels = _task(case, next(batches))
-        loss = F.cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
-        if not torch.isfinite(loss):
-            raise ValueError(f"{case.task}: the loss is {loss.item()}")
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        shape.step()
-    losses, right = [], []
-    with torch.no_grad():
-        held = _texts(case, store.held)
-        for _ in range(max(1, SCORED // case.batch)):
-            inputs, labels = _task(case, next(held))
-            logits, scored = model(inputs), labels >= 0
-            losses.append(F.cross_entropy(logits[scored], labels[scored]).item())
-            right.append((logits.argmax(-1) == labels)[scored].float().mean().item())
-    return {"loss": statistics.fmean(losses), "accuracy": statistics.fmean(right)}
-
-
-def _rate(step: int, case: Case) -> float:
-    return min((step + 1) / max(1, case.warmup), (case.steps - step) / case.steps)
-
-
-def _task(case: Case, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    return copying(tokens) if case.task == "copy" else (tokens, tokens)
-
-
-def _texts(case: Case, split: Any) -> Iterator[Tensor]:
-    """Batches of text for ever; a copied one is half as long as the context."""
-    from toeplix.data import Packed
-
-    length = case.context // 2 if case.task == "copy" else case.context
-    epoch = 0
-    while True:
-        rows = Packed(split, context=length, seed=case.seed, epoch=epoch)
-        if not len(rows):
-            raise ValueError(f"{case.data} has no text of {length} tokens")
-        for start in range(0, len(rows), case.batch):
-            stop = start + case.batch
-            # the end of an epoch goes on at its beginning
-            texts = [rows[place % len(rows)]["tokens"] for place in range(start, stop)]
-            yield torch.stack(texts)
-        epoch += 1
+        torch.manual_seed(case.seed)
+        model = build(case.config(learning.corpus(case, work).vocab))
+        return model, {"loss": None, "accuracy": None}
+    if case.task in SOLVED:
+        task, options = SOLVED[case.task]
+        own = {each.name: getattr(case, each.name) for each in fields(learning.Sized)}
+        model, found = solving.trained(
+            solving.Case(**(own | {"task": task, "options": options})), work
+        )
+        return model, {name: found[name] for name in ("loss", "accuracy")}
+    folder = learning.trained(learning.run_of(case, work), work)
+    held = [row["held_loss"] for row in logs.read(folder) if "held_loss" in row]
+    return load(folder / "model"), {"loss": held[-1], "accuracy": None}
 
 
 def groups(rows: list[Row]) -> dict[str, list[Row]]:

@@ -17,7 +17,7 @@ from toeplix.experiments.scale import Scale
 
 CLAIMS: tuple[str, ...] = ()
 ALONE = False
-COST = "15 minutes on two cores with --jobs 2"
+COST = "about 15 minutes on two cores with --jobs 2"
 COMPARED = ("toeplitz", "llama")
 WIDTHS = (0.5, 1, 1.5)  # of the scale's
 LENGTHS = (0.25, 0.5, 1)  # of its steps

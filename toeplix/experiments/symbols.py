@@ -59,7 +59,9 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
             kernel = torch.tensor(entry["taps"], dtype=torch.float64)
             curve = symbol(kernel, max(2048, 8 * len(kernel))) / kernel.abs().sum()
             colour = colormaps["viridis"](number / max(1, len(filters) - 1))
-            panel.plot(curve.real.numpy(), curve.imag.numpy(), linewidth=0.6, color=colour)
+            panel.plot(
+                curve.real.numpy(), curve.imag.numpy(), linewidth=0.6, color=colour, rasterized=True
+            )
         panel.plot(0, 0, "r.", markersize=5)
         panel.set_aspect("equal", "datalim")
         style.finish(panel, x="", y="", title=name)

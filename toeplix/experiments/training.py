@@ -16,7 +16,7 @@ from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 
 CLAIMS, ALONE = ("C1", "C2", "C8"), False
-COST = "40 minutes on two cores with --jobs 2"
+COST = "50 minutes on two shared cores with --jobs 2"
 ANCHOR = "hyena"
 COSTS: dict[str, matching.Cost] = {"compute": matching.compute, "memory": matching.memory}
 COSTLY = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama")

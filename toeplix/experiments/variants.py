@@ -14,7 +14,7 @@ from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 
 CLAIMS, ALONE = ("C4", "C5"), False
-COST = "20 minutes on two cores with --jobs 2"
+COST = "about 20 minutes on two cores with --jobs 2"
 NUMBERS = (1, 2, 4, 8, 16)
 BASE = "flat"
 

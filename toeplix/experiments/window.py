@@ -15,7 +15,7 @@ from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 
 CLAIMS, ALONE = ("C3",), False
-COST = "10 minutes on two cores with --jobs 2, less after `training`"
+COST = "about 10 minutes on two cores with --jobs 2, less after `training`"
 FRACTIONS = (8, 4, 2)
 TOEPLITZ = ("toeplitz", "paper flat", "paper 4 heads")
 

@@ -1,0 +1,208 @@
+"""Retention, capacity, copying, recall: their claims on rows made by hand."""
+
+import pytest
+
+from toeplix.experiments import accuracies, capacity, copying, recall, retention
+from toeplix.experiments.solving import area, by_seed, effort, groups
+
+SEEDS = (0, 1, 2)
+
+
+def solved(name, accuracy, *, part, steps=None, lr=0.01, seeds=SEEDS, **other):
+    """A row a seed, `area` and accuracy alike; seeds move all models together, and each a little."""
+    nudge = len(name) % 5
+    found = []
+    for seed in seeds:
+        level = accuracy - 0.01 * seed + 0.001 * ((nudge + 2 * seed) % 3)
+        found.append(
+            {
+                "task": "repeated",
+                "options": {},
+                "model": name,
+                "settings": {},
+                "dim": 64,
+                "context": 48,
+                "batch": 8,
+                "steps": 300,
+                "part": part,
+                "lr": lr,
+                "seed": seed,
+                "accuracy": level,
+                "area": level,
+                "loss": 5 - 5 * level,
+                "solved": steps,
+                "curve": [[150, 1.0, level / 2], [300, 0.5, level]],
+                "flops_per_step": 100 if name.startswith("paper") else 150,
+            }
+            | other
+        )
+    return found
+
+
+def copied(narrow=0.5, **levels):
+    """The paper's order, but for what is given."""
+    found = {
+        "toeplitz": 0.8,
+        "paper flat": 0.9,
+        "paper 4 heads": 0.8,
+        "masked": 0.7,
+        "hyena": 0.5,
+        "mamba2": 0.3,
+        "llama": 0.85,
+        "window": 0.6,
+        "linear elu": 0.2,
+        "frozen flat": 0.1,
+        "frozen 4 heads": 0.4,
+    }
+    found |= {name.replace("_", " "): level for name, level in levels.items()}
+    rows = [
+        row for name, level in found.items() for row in solved(name, level, part="constant lag")
+    ]
+    return rows + solved("paper flat", narrow, part="narrow", dim=2)
+
+
+def test_copying_in_the_order_of_the_paper():
+    verdicts = copying.holds(copied())
+    assert verdicts["C12"].holds is True
+    assert verdicts["C13"].holds is True
+
+
+@pytest.mark.parametrize(
+    ("changed", "claim", "answer"),
+    [
+        ({"llama": 0.99}, "C12", False),
+        ({"llama": 0.93}, "C12", True),
+        ({"llama": 0.93}, "C13", False),
+        ({"hyena": 0.1}, "C12", False),
+        ({"narrow": 0.3}, "C12", False),
+        ({"frozen_flat": 0.99}, "C13", False),
+        ({"masked": 0.9}, "C13", None),
+        ({"toeplitz": 0.95}, "C13", True),
+    ],
+)
+def test_copying_in_another_order(changed, claim, answer):
+    assert copying.holds(copied(**changed))[claim].holds is answer
+
+
+def test_copying_waits_for_all_models():
+    assert copying.holds([]) == {}
+    assert copying.holds(solved("llama", 0.9, part="constant lag")) == {}
+    without = [row for row in copied() if row["part"] != "narrow"]
+    assert set(copying.holds(without)) == {"C13"}
+
+
+def held(**levels):
+    """Capacity at three lengths, each harder; frozen filters at the middle one."""
+    rows = []
+    for name in capacity.COMPARED:
+        for times, context in enumerate((2, 4, 8)):
+            level = levels.get(name.replace(" ", "_"), 0.5) - 0.2 * times
+            rows += solved(name, level, part="equal width", context=context)
+    for name in capacity.FROZEN:
+        level = levels.get(name.replace(" ", "_"), 0.1)
+        rows += solved(name, level, part="equal width", context=4)
+    return rows
+
+
+def test_capacity_above_the_others():
+    verdict = capacity.holds(held(paper_flat=0.9))["C10"]
+    assert verdict.holds is True
+    assert "0.67 of its operations" in verdict.ours
+    assert capacity.holds(held(paper_flat=0.6, hyena=0.9))["C10"].holds is False
+    assert capacity.holds(held(paper_4_heads=0.9, hyena=0.7))["C10"].holds is True
+
+
+def test_capacity_needs_trained_filters_and_heads_help_frozen_ones():
+    helped = {"frozen_4_heads": 0.2, "ones_4_heads": 0.2}
+    free = {"paper_flat": 0.9, "paper_4_heads": 0.9}
+    assert capacity.holds(held(**free, **helped))["C11"].holds is True
+    assert capacity.holds(held(**free, **helped, frozen_flat=0.8))["C11"].holds is False
+    assert capacity.holds(held(**free, frozen_4_heads=0.0, ones_4_heads=0.2))["C11"].holds is False
+
+
+def test_where_capacity_breaks():
+    rows = held(hyena=1.2, llama=1.4)
+    assert capacity.breaks(rows, "masked") == "2"
+    assert capacity.breaks(rows, "hyena") == "8"
+    assert capacity.breaks(rows, "llama") == "above 8"
+    assert {line["breaks at"] for line in capacity.table(rows) if line["model"] == "hyena"} == {"8"}
+    assert capacity.holds([]) == {}
+
+
+def probed(name, loss, training, *, part="matched", signal="state"):
+    return [
+        {
+            "model": name,
+            "training": training,
+            "part": part,
+            "probe": {"signal": signal},
+            "seed": seed,
+            "loss": loss + 0.1 * seed + 0.001 * ((len(name) + seed) % 3),
+            "accuracy": 0.1,
+            "batch": 8,
+            "curve": [[10, loss, 0.1]],
+        }
+        for seed in SEEDS
+    ]
+
+
+def kept(**losses):
+    rows = probed("toeplitz", 6.0, "language", part="control", signal="none")
+    for name in ("paper flat", "paper 4 heads", "hyena", "mamba2"):
+        rows += probed(name, 5.5, "untrained")
+        rows += probed(name, losses.get(name.replace(" ", "_"), 5.2), "language")
+    return rows
+
+
+def test_retention_grows_and_is_highest():
+    assert retention.holds(kept(paper_flat=4.5))["C9"].holds is True
+    assert retention.holds(kept(paper_flat=4.5, hyena=5.7))["C9"].holds is False, (
+        "training hurts it"
+    )
+    assert retention.holds(kept(paper_flat=4.5, mamba2=4.0))["C9"].holds is False
+    assert retention.holds([]) == {}
+
+
+def test_bits_are_counted_from_a_decoder_without_a_state():
+    rows = kept(paper_flat=6.0 - 0.6931)
+    line = next(
+        line
+        for line in retention.table(rows)
+        if line["encoder"] == "paper flat" and line["trained on"] == "language"
+    )
+    assert float(line["bits kept per token"].split()[0]) == pytest.approx(1.0, abs=0.01)
+    assert line["share"].endswith("%")
+
+
+def test_the_paper_protocol_is_told_beside_ours():
+    rows = kept(paper_flat=4.5)
+    rows += probed("paper 4 heads", 4.0, "language", part="as published")
+    rows += probed("hyena", 5.0, "language", part="as published")
+    assert "as published, 4 heads: -1.0" in retention.holds(rows)["C9"].ours
+
+
+def test_recall_decides_no_claim():
+    assert recall.holds(solved("llama", 0.9, part="pairs")) == {}
+
+
+def test_area_by_hand():
+    assert area([[100, 1.0, 0.5], [200, 0.5, 1.0]], 400) == pytest.approx((25 + 75 + 200) / 400)
+    assert area([], 100) == 0
+
+
+def test_the_rate_that_solves_first_wins_then_the_lower_loss():
+    quick = solved("hyena", 0.96, part="x", steps=100, lr=0.02)
+    slow = solved("hyena", 0.99, part="x", steps=200, lr=0.01)
+    assert {row["lr"] for row in groups(quick + slow)[0]} == {0.02}
+    assert effort(quick) < effort(slow) < effort(solved("hyena", 1.0, part="x"))
+    better, worse = solved("a", 0.5, part="x", lr=1), solved("a", 0.4, part="x", lr=2)
+    assert {row["lr"] for row in groups(better + worse)[0]} == {1}
+
+
+def test_steps_in_words():
+    rows = solved("hyena", 0.96, part="x", steps=100)
+    assert accuracies.steps_to_target(rows) == "100 ± 0"
+    rows[0]["solved"] = None
+    assert accuracies.steps_to_target(rows) == "100 ± 0 (2 of 3 seeds)"
+    assert accuracies.steps_to_target(solved("hyena", 0.9, part="x")) == "not in 300"
+    assert by_seed(rows, "solved") == {1: 100, 2: 100}

@@ -1,0 +1,135 @@
+"""`toeplix probe`: retention of anybody's model, and what it says about what is none."""
+
+import json
+
+import pytest
+import torch
+
+from toeplix import Model, build, save
+from toeplix.cli import main
+from toeplix.data import Tokenizer
+from toeplix.experiments import probing, retention, rows
+from toeplix.experiments.collect import results_file
+
+TEXT = "to be or not to be, that is the question, and so on until the end of the text. "
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A file of many documents, some of them held out."""
+    file = tmp_path / "texts.jsonl"
+    lines = [json.dumps({"text": f"{number} {TEXT * 3}"}) for number in range(80)]
+    file.write_text("\n".join(lines))
+    return file
+
+
+def ours(folder):
+    tokenizer = Tokenizer.train([TEXT] * 20, 280)
+    tokenizer.save(folder)
+    save(build(Model(vocab=tokenizer.vocab, context=16, dim=16, depth=1)), folder)
+    return tokenizer
+
+
+def theirs(folder):
+    """A model of GPT-2's kind, which we have no architecture for."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = Tokenizer.train([TEXT] * 20, 280)
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    GPT2LMHeadModel(GPT2Config(vocab_size=tokenizer.vocab, **sizes)).save_pretrained(folder)
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr("sys.argv", ["toeplix", "probe", *map(str, arguments)])
+    main()
+
+
+@pytest.mark.parametrize("kind", [ours, theirs])
+def test_a_model_beside_an_untrained_one_and_none(kind, tmp_path, source, monkeypatch, capsys):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    kind(folder)
+    sizes = ("--context", 8, "--steps", 3, "--batch", 4)
+    places = ("--data", source, "--work", tmp_path / "work", "--results", tmp_path / "results")
+    run(monkeypatch, folder, *sizes, *places, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert [row["encoder"] for row in found["model"]] == list(probing.ENCODERS)
+    assert all(row["loss"] > 0 for row in found["model"])
+    assert found["model"][-1]["share"] == 0
+    assert found["ours"] == []
+
+
+def test_the_hidden_state_is_that_of_the_last_layer(tmp_path):
+    """As the library itself gives it, after the final norm."""
+    from transformers import AutoModelForCausalLM
+
+    theirs(tmp_path)
+    tokens = torch.randint(200, (2, 9))
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        wanted = whole(tokens, output_hidden_states=True).hidden_states[-1]
+        torch.testing.assert_close(probing.opened(tmp_path).encode(tokens), wanted)
+        fresh = probing.opened(tmp_path, fresh=True).encode(tokens)
+    assert not torch.allclose(fresh, wanted)
+
+
+def test_rows_of_the_experiment_stand_beside(tmp_path):
+    fields = {"model": "hyena", "training": "language", "seed": 0}
+    state = {"case": fields | {"part": "matched", "probe": {"signal": "state"}}}
+    none = {"case": fields | {"part": "control", "probe": {"signal": "none"}}}
+    file = results_file("retention", "laptop", tmp_path)
+    rows.append(file, state | {"found": {"loss": 3.0, "accuracy": 0.3}})
+    rows.append(file, none | {"found": {"loss": 6.0, "accuracy": 0.1}})
+    (found,) = probing.beside(tmp_path)
+    assert found["encoder"] == "hyena, language"
+    assert found["share"] == 0.5
+    assert probing.Probe().probe == retention.MATCHED
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no directory"),
+        ({}, "there is no config.json in it"),
+        ({"config.json": "{"}, "config.json is damaged"),
+        ({"config.json": '{"model_type": "nobody"}'}, "cannot be loaded as a causal model"),
+        ({"config.json": '{"model_type": "gpt2"}'}, "cannot be loaded as a causal model"),
+    ],
+)
+def test_what_is_no_model_is_said_in_one_line(content, words, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "model"
+    if content is not None:
+        folder.mkdir()
+        for name, text in content.items():
+            (folder / name).write_text(text)
+    with pytest.raises(SystemExit) as leaving:
+        run(monkeypatch, folder)
+    assert leaving.value.code == 2
+    said = capsys.readouterr().err.strip()
+    assert words in said
+    assert said.splitlines()[-1].startswith("toeplix: ")
+
+
+def test_a_model_without_its_tokens(tmp_path, source, monkeypatch, capsys):
+    folder = tmp_path / "model"
+    save(build(Model(vocab=300, context=16, dim=16, depth=1)), folder)
+    with pytest.raises(SystemExit):
+        run(monkeypatch, folder, "--data", source, "--work", tmp_path)
+    assert "has no tokenizer.json: save the tokenizer beside the model" in capsys.readouterr().err
+
+
+def test_a_store_of_other_tokens(tmp_path, source, monkeypatch, capsys):
+    from toeplix.data import Recipe
+    from toeplix.data import build as store
+
+    folder = tmp_path / "model"
+    save(build(Model(vocab=100, context=16, dim=16, depth=1)), folder)
+    store(Recipe(sources=(str(source),), vocab=300, held_out=0.2), tmp_path / "store")
+    with pytest.raises(SystemExit):
+        run(monkeypatch, folder, "--data", tmp_path / "store")
+    assert (
+        "tokens, the model 100: take a store of the model's own tokens" in capsys.readouterr().err
+    )

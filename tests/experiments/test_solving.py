@@ -1,0 +1,123 @@
+"""Learning tasks: the same case gives the same weights, and easy tasks are learned."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from toeplix.experiments import SCALES, copying, solving
+from toeplix.experiments.models import PAPER_FLAT
+from toeplix.experiments.solving import Case, best_rate, identity, tuned
+from toeplix.experiments.sources import TASKS
+from toeplix.tasks import IGNORED
+
+CASE = Case(
+    task="repeated",
+    options={},
+    model="paper flat",
+    settings=PAPER_FLAT,
+    data="",
+    vocab=8,
+    held_out=0.0,
+    dim=16,
+    depth=1,
+    context=8,
+    batch=16,
+    steps=120,
+    warmup=5,
+    lr=1e-2,
+    eval_rows=32,
+)
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def test_a_filter_learns_a_constant_lag(tmp_path):
+    found = solving.measure(CASE, tmp_path)
+    assert found["accuracy"] > solving.TARGET
+    assert found["solved"] <= 120
+    assert found["curve"][-1][0] <= 120
+    assert 0 < found["area"] < 1
+
+
+def test_the_same_case_gives_the_same_weights(tmp_path):
+    short = replace(CASE, steps=10)
+    first, found = solving.trained(short, tmp_path / "a")
+    second, again = solving.trained(short, tmp_path / "b")
+    read, known = solving.trained(short, tmp_path / "a")
+    assert found == again == known
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name])
+        assert torch.equal(value, read.state_dict()[name])
+    other, _ = solving.trained(replace(short, seed=1), tmp_path / "a")
+    assert not torch.equal(first.head.weight, other.head.weight)
+
+
+def test_held_out_batches_are_not_those_of_training(tmp_path):
+    seen, looked = [], []
+
+    def spied(model, case, batch, held):
+        seen.extend(batch(step).inputs.tobytes() for step in range(20))
+        looked.extend(each.inputs.tobytes() for each in held)
+        return {}
+
+    solving.fit, kept = spied, solving.fit
+    try:
+        solving.learn(solving.network(CASE), CASE, tmp_path)
+    finally:
+        solving.fit = kept
+    assert not set(seen) & set(looked)
+    assert len(set(seen)) == 20
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
+    network = solving.network(CASE)
+    with torch.no_grad():
+        network.head.weight.fill_(torch.nan)
+    found = solving.learn(network, CASE, tmp_path)
+    assert found["diverged"] == "the loss is nan at step 0"
+    assert found["loss"] is None
+
+
+def test_longer_than_trained(tmp_path):
+    case = replace(CASE, task="delimited", context=9, stretch=2, steps=5)
+    found = solving.measure(case, tmp_path)
+    assert 0 <= found["longer"] <= 1
+    assert case.record.context == 18
+
+
+def test_an_autoencoder_is_a_case_too(tmp_path):
+    case = replace(CASE, task="autoencode", context=2, vocab=4, steps=150, options={"norm": True})
+    model, found = solving.trained(case, tmp_path)
+    assert found["accuracy"] > 0.5, "chance is a quarter"
+    read, _ = solving.trained(case, tmp_path)
+    tokens = torch.randint(4, (3, 2))
+    assert torch.equal(model(tokens), read(tokens))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_fit_their_models(task):
+    """Tokens are below the vocabulary of the model, and rows no longer than its context."""
+    numbers = {"pairs": 2, "entries": 3, "letters": 2, "digits": 3, "length": 2}
+    case = replace(CASE, task=task, context=25 if task == "delimited" else 24, options=numbers)
+    batch = TASKS[task].batch(case, np.random.default_rng(0), None)
+    assert batch.inputs.max() < TASKS[task].vocab(case)
+    assert batch.inputs.shape == batch.labels.shape
+    assert batch.inputs.shape[0] == case.batch
+    assert batch.inputs.shape[1] <= case.context
+    assert (batch.labels != IGNORED).any(1).all()
+
+
+def test_rates_are_tuned_before_seeds():
+    scale = SCALES["laptop"]
+    case = Case.at(scale, copying.SIZES, "paper flat", PAPER_FLAT, task="repeated")
+    first = tuned([case], scale, [], (0.1, 0.2))
+    assert [(each.lr, each.seed) for each in first] == [(0.1, 0), (0.2, 0)]
+    rows = [vars(each) | {"solved": None, "loss": each.lr} for each in first]
+    assert best_rate(case, scale, rows, (0.1, 0.2)) == 0.1
+    assert best_rate(case, scale, rows[:1], (0.1, 0.2)) is None
+    then = tuned([case], scale, rows, (0.1, 0.2))
+    assert [(each.lr, each.seed) for each in then[2:]] == [(0.1, 1), (0.1, 2)]
+    assert len({identity(vars(each)) for each in then}) == 1
+    paper = tuned([case], SCALES["paper"], [], (0.1, 0.2))
+    assert [each.lr for each in paper] == [5e-4]

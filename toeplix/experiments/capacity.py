@@ -1,0 +1,212 @@
+"""Capacity (Figures 4b, d and S2, right): how long a text can one hidden state hold, if trained to?
+
+Encoder and decoder of one architecture, trained together to give back natural text from the hidden
+state of its last token, at growing lengths. All states are brought to the same size before they are
+unrolled, and all rates are tuned on one grid; "as published" leaves the states as they are and trains
+Mamba 2 at half the rate. Parts: equal width; equal compute (as wide as costs what Hyena does); longer
+training at one length, for what is held and what is learned late are different things.
+"""
+
+import statistics
+from typing import Any
+
+from toeplix.experiments import accuracies, intervals, matching, solving, style
+from toeplix.experiments.accuracies import gap
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, model
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+from toeplix.experiments.solving import Case, best_rate, groups, tuned
+
+CLAIMS, ALONE = ("C10", "C11"), False
+COST = "12 minutes on two cores with --jobs 2"
+RATES = (1e-2, 4e-3)
+LONGER = (1, 2, 4)  # lengths over the first
+PATIENCE = 4  # steps of longer training over those of the others
+BROKEN = 0.9  # accuracy below which a length is too long
+COMPARED: dict[str, dict[str, Any]] = {
+    **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
+    **{name: MODELS[name] for name in ("masked", "hyena", "mamba2", "llama", "window")},
+    "linear elu": LINEAR,
+}
+FROZEN: dict[str, dict[str, Any]] = {
+    f"{how} {kind}": settings | {"frozen": frozen}
+    for how, frozen in (("frozen", "random"), ("ones", "ones"))
+    for kind, settings in (("flat", PAPER_FLAT), ("4 heads", PAPER_HEADS))
+}
+ANCHOR = "hyena"
+EQUAL = ("paper flat", "paper 4 heads", "mamba2")  # beside Hyena at equal compute
+PATIENT = ("toeplitz", "paper flat", "paper 4 heads", "frozen flat", "hyena")  # longer training
+PUBLISHED = {"paper flat": 1.0, "hyena": 1.0, "mamba2": 0.5}  # rates over the tuned ones' first
+TMM = ("paper flat", "paper 4 heads")
+SIZES: solving.Sizes = {
+    "paper": {
+        "vocab": 8000, "dim": 512, "depth": 16, "context": 128, "batch": 128, "steps": 200_000,
+        "warmup": 500, "eval_rows": 50_000,
+    },
+    "laptop": {
+        "vocab": 500, "dim": 64, "depth": 2, "context": 2, "batch": 32, "steps": 600,
+        "warmup": 20, "eval_rows": 256,
+    },
+    "smoke": {
+        "vocab": 500, "dim": 16, "depth": 1, "context": 2, "batch": 2, "steps": 2,
+        "warmup": 1, "eval_rows": 2,
+    },
+}  # fmt: skip
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    """Rates are tuned at the middle length, and kept at the others."""
+    first = SIZES[scale.name]["context"]
+    middle = first * LONGER[len(LONGER) // 2]
+    found, rates = [], {}
+    for name, settings in (COMPARED | FROZEN).items():
+        case = _case(scale, name, settings, part="equal width", context=middle)
+        found += tuned([case], scale, rows, RATES)
+        rates[name] = best_rate(case, scale, rows, RATES)
+    for name, rate in rates.items():
+        if rate is None:
+            continue
+        settings = (COMPARED | FROZEN)[name]
+        others = [] if name in FROZEN else [first * times for times in LONGER]
+        sizes = [{"part": "equal width", "context": n} for n in others if n != middle]
+        if name in EQUAL:
+            sizes += [
+                {"part": "equal compute", "context": middle, "dim": _width(scale, name, middle)}
+            ]
+        if name in PATIENT:
+            steps = PATIENCE * SIZES[scale.name]["steps"]
+            sizes += [{"part": "longer training", "context": middle, "steps": steps}]
+        found += [
+            _case(scale, name, settings, lr=rate, seed=seed, **each)
+            for each in sizes
+            for seed in scale.seeds
+        ]
+    for name, share in PUBLISHED.items():
+        fields = {"part": "as published", "context": middle, "options": {"norm": False}}
+        lr = solving.grid_of(_case(scale, name, COMPARED[name]), scale, RATES)[0] * share
+        found += [
+            _case(scale, name, COMPARED[name], lr=lr, seed=seed, **fields) for seed in scale.seeds
+        ]
+    return found
+
+
+def _case(scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> Case:
+    fields = {"task": "autoencode", "options": {"norm": True}}
+    return Case.at(scale, SIZES, name, settings, **(fields | other))
+
+
+def _width(scale: Scale, name: str, context: int) -> int:
+    """At which a model costs what Hyena does."""
+    sizes = {key: SIZES[scale.name][key] for key in ("depth", "vocab")} | {"context": context}
+    anchor = model(COMPARED[ANCHOR], dim=SIZES[scale.name]["dim"], **sizes)
+    return matching.width(COMPARED[name], anchor, matching.compute, SIZES[scale.name]["batch"])
+
+
+measure = solving.measure
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    drawing = style.canvas(3, 2)
+    axes = drawing.subplots(2, 3)
+    width = groups(rows, part="equal width")
+    free = [group for group in width if group[0]["model"] in COMPARED]
+    accuracies.along(axes[0][0], free, "context", x="length", title="equal width")
+    axes[0][0].axhline(BROKEN, color="0.6", linewidth=0.8, linestyle=":")
+    middle = {group[0]["context"] for group in width if group[0]["model"] in FROZEN}
+    fixed = [group for group in width if group[0]["context"] in middle]
+    accuracies.draw(
+        axes[0][1], [group for group in fixed if group[0]["model"] in COMPARED], title="one length"
+    )
+    frozen = [group for group in fixed if group[0]["model"] in FROZEN or group[0]["model"] in TMM]
+    accuracies.draw(axes[0][2], frozen, title="trained and frozen filters")
+    anchor = [group for group in fixed if group[0]["model"] == ANCHOR]
+    equal = groups(rows, part="equal compute") + anchor
+    accuracies.draw(axes[1][0], equal, title="equal compute")
+    accuracies.draw(axes[1][1], groups(rows, part="longer training"), title="longer training")
+    accuracies.draw(axes[1][2], groups(rows, part="as published"), title="the paper's protocol")
+    return drawing
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    """What every model keeps, and the first length at which it falls below BROKEN."""
+    found = []
+    for line in accuracies.table(rows):
+        wide = line["part"] == "equal width" and line["model"] in COMPARED
+        found.append(line | ({"breaks at": breaks(rows, line["model"])} if wide else {}))
+    return found
+
+
+def breaks(rows: list[Row], name: str) -> str:
+    """The shortest length at which the mean accuracy is below BROKEN."""
+    lengths = {
+        group[0]["context"]: statistics.fmean(row["accuracy"] for row in group)
+        for group in groups(rows, part="equal width", model=name)
+    }
+    below = sorted(length for length, accuracy in lengths.items() if accuracy < BROKEN)
+    return str(below[0]) if below else f"above {max(lengths)}"
+
+
+def kept(rows: list[Row], name: str) -> dict[int, float]:
+    """Accuracy over all lengths by seed, where every length was measured."""
+    several = groups(rows, part="equal width", model=name)
+    seeds = set.intersection(*({row["seed"] for row in group} for group in several))
+    return {
+        seed: statistics.fmean(
+            row["accuracy"] for group in several for row in group if row["seed"] == seed
+        )
+        for seed in seeds
+    }
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    found = {}
+    lengths = {name: len(groups(rows, part="equal width", model=name)) for name in COMPARED}
+    if min(lengths.values()) > 1:
+        found["C10"] = _above(rows)
+    if all(groups(rows, part="equal width", model=name) for name in (*FROZEN, *TMM)):
+        found["C11"] = _trainable(rows)
+    return found
+
+
+def _above(rows: list[Row]) -> Verdict:
+    scores = {name: kept(rows, name) for name in COMPARED}
+    best = max(TMM, key=lambda name: statistics.fmean(scores[name].values()))
+    answers, words = [], []
+    for other in ("hyena", "mamba2"):
+        more = intervals.difference(scores[other], scores[best])
+        answers.append(intervals.below(more))
+        words.append(
+            f"{other} minus {best}: {more}, which needs {_share(rows, best, other):.2f} of its operations"
+        )
+    limits = ", ".join(f"{name} {breaks(rows, name)}" for name in COMPARED)
+    return Verdict(
+        holds=intervals.every(*answers),
+        ours=f"mean accuracy over lengths, {'; '.join(words)}; below {BROKEN:.0%} at length: {limits}",
+    )
+
+
+def _share(rows: list[Row], name: str, other: str) -> float:
+    here, there = (groups(rows, part="equal width", model=each)[0][0] for each in (name, other))
+    return here["flops_per_step"] / there["flops_per_step"]
+
+
+def _trainable(rows: list[Row]) -> Verdict:
+    """At the one length where all of them are measured."""
+    at = groups(rows, model="ones flat")[0][0]["context"]
+
+    def of(name: str) -> list[Row]:
+        return groups(rows, part="equal width", model=name, context=at)[0]
+
+    asked = {
+        f"{frozen} minus {free}": gap(of(frozen), of(free), "accuracy")
+        for how in ("frozen", "ones")
+        for frozen, free in ((f"{how} flat", TMM[0]), (f"{how} 4 heads", TMM[1]))
+    }
+    for how in ("frozen", "ones"):
+        asked[f"{how} flat minus {how} 4 heads"] = gap(
+            of(f"{how} flat"), of(f"{how} 4 heads"), "accuracy"
+        )
+    answers = [None if each is None else intervals.below(each) for each in asked.values()]
+    words = "; ".join(f"{name} {each}" for name, each in asked.items())
+    return Verdict(holds=intervals.every(*answers), ours=f"accuracy at length {at}: {words}")

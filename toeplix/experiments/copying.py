@@ -1,0 +1,157 @@
+"""Copying (Figure 5): how fast models learn to say their input once more.
+
+The paper repeats natural text without a sign between: the lag is constant, and a single tap of a filter
+solves it. So we also copy at a variable lag after a sign (and look at texts twice as long as any that was
+trained), backwards, and what was selected between blanks, all of random tokens. Steps to 95% accuracy;
+"area" is the mean accuracy over all steps of a run.
+"""
+
+from typing import Any
+
+from toeplix.experiments import accuracies, intervals, solving, style
+from toeplix.experiments.accuracies import gap, one
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+from toeplix.experiments.solving import Case, best_rate, tuned
+
+CLAIMS, ALONE = ("C12", "C13"), False
+COST = "12 minutes on two cores with --jobs 2"
+RATES = (6e-3, 2e-3)
+COMPARED: dict[str, dict[str, Any]] = {
+    **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
+    **{name: MODELS[name] for name in ("masked", "hyena", "mamba2", "llama", "window")},
+    "linear elu": LINEAR,
+    "frozen flat": PAPER_FLAT | {"frozen": "random"},
+    "frozen 4 heads": PAPER_HEADS | {"frozen": "random"},
+}
+HARDER = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
+NARROWER = (2, 4, 8, 16, 32)  # by which the width is divided
+TMM = ("paper flat", "paper 4 heads")
+NEAR = 0.05  # of the area within which two models are called equal
+SIZES: solving.Sizes = {
+    "paper": {
+        "vocab": 8000, "dim": 512, "depth": 16, "context": 1024, "batch": 64, "steps": 10_000,
+        "warmup": 50, "eval_rows": 5000,
+    },
+    "laptop": {
+        "vocab": 500, "dim": 64, "depth": 2, "context": 48, "batch": 16, "steps": 300,
+        "warmup": 20, "eval_rows": 64,
+    },
+    "smoke": {
+        "vocab": 500, "dim": 64, "depth": 1, "context": 8, "batch": 2, "steps": 2,
+        "warmup": 1, "eval_rows": 2,
+    },
+}  # fmt: skip
+LAGS: solving.Sizes = {
+    "paper": {**SIZES["paper"], "vocab": 64, "context": 257},
+    "laptop": {**SIZES["laptop"], "vocab": 32, "context": 25, "batch": 32, "steps": 400},
+    "smoke": {**SIZES["smoke"], "vocab": 32, "context": 9},
+}
+PARTS = {"variable lag": "delimited", "reversed": "reversed", "selective": "selected"}
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    same = {
+        name: Case.at(scale, SIZES, name, settings, task="repeated", part="constant lag")
+        for name, settings in COMPARED.items()
+    }
+    found = tuned(same.values(), scale, rows, RATES)
+    flat = same["paper flat"]
+    rate = best_rate(flat, scale, rows, RATES)
+    for times in NARROWER if rate is not None else ():
+        narrow = {"task": "repeated", "part": "narrow", "dim": flat.dim // times, "lr": rate}
+        found += [
+            Case.at(scale, SIZES, flat.model, flat.settings, seed=seed, **narrow)
+            for seed in scale.seeds
+        ]
+    for name in HARDER:
+        lagged = _lagged(scale, name, "variable lag")
+        found += tuned([lagged], scale, rows, RATES)
+        rate = best_rate(lagged, scale, rows, RATES)
+        for part in list(PARTS)[1:] if rate is not None else ():
+            found += [_lagged(scale, name, part, lr=rate, seed=seed) for seed in scale.seeds]
+    return found
+
+
+def _lagged(scale: Scale, name: str, part: str, **other: Any) -> Case:
+    """Of random tokens, so that nothing can be guessed."""
+    fields: dict[str, Any] = {"data": "", "task": PARTS[part], "part": part}
+    fields["stretch"] = 2 if part == "variable lag" else 1
+    return Case.at(scale, LAGS, name, COMPARED[name], **(fields | other))
+
+
+measure = solving.measure
+table = accuracies.table
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    drawing = style.canvas(3, 2)
+    axes = drawing.subplots(2, 3)
+    same = solving.groups(rows, part="constant lag")
+    for place, samples in zip(axes[0], (False, True), strict=False):
+        accuracies.draw(place, same, title="constant lag, natural text", samples=samples)
+    narrow = solving.groups(rows, part="narrow") + [
+        group for group in same if group[0]["model"] in ("paper flat", "hyena")
+    ]
+    accuracies.along(axes[0][2], narrow, "dim", x="width", title="constant lag: the end")
+    for place, part in zip(axes[1], PARTS, strict=True):
+        accuracies.draw(place, solving.groups(rows, part=part), title=part)
+    return drawing
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    here = {name: one(rows, model=name, part="constant lag") for name in COMPARED}
+    if not all(here.values()):
+        return {}
+    narrowest = min((row["dim"] for row in rows if row["part"] == "narrow"), default=None)
+    narrow = one(rows, part="narrow", dim=narrowest) if narrowest else []
+    found = {"C13": _trainable(here)}
+    if narrow:
+        found["C12"] = _order(here, narrow)
+    return found
+
+
+def _order(here: dict[str, list[Row]], narrow: list[Row]) -> Verdict:
+    best = max(TMM, key=lambda name: _mean(here[name]))
+    gaps = {
+        f"llama minus {best}": (gap(here["llama"], here[best]), NEAR),
+        f"hyena minus {best}": (gap(here["hyena"], here[best]), 0.0),
+        "mamba2 minus hyena": (gap(here["mamba2"], here["hyena"]), 0.0),
+        f"hyena minus paper flat of width {narrow[0]['dim']}": (gap(here["hyena"], narrow), NEAR),
+    }
+    answers, words = [], []
+    for name, (difference, bound) in gaps.items():
+        if difference is None:
+            return Verdict(holds=None, ours=f"no seed has both of {name}")
+        answers.append(intervals.below(difference, bound))
+        words.append(f"{name} {difference}")
+    steps = ", ".join(
+        f"{name} {accuracies.steps_to_target(here[name])}"
+        for name in (*TMM, "llama", "hyena", "mamba2")
+    )
+    return Verdict(
+        holds=intervals.every(*answers), ours=f"area: {'; '.join(words)}; steps to 95%: {steps}"
+    )
+
+
+def _trainable(here: dict[str, list[Row]]) -> Verdict:
+    """Frozen filters do not get there, and of the paper's models the flat one is first."""
+    flat = here["paper flat"]
+    rivals = [name for name in here if name not in ("paper flat", "toeplitz")]
+    frozen = intervals.mean([row["accuracy"] for row in here["frozen flat"]])
+    gaps = {name: gap(here[name], flat) for name in rivals}
+    answers = [intervals.below(frozen, solving.TARGET)]
+    answers += [intervals.below(each) for each in gaps.values() if each is not None]
+    closest = max(rivals, key=lambda name: _mean(here[name]))
+    words = (
+        f"frozen flat ends at {frozen}, trained at "
+        f"{intervals.mean([row['accuracy'] for row in flat])}; area of the closest rival, {closest}, "
+        f"minus that of paper flat: {gaps[closest]}"
+    )
+    return Verdict(holds=intervals.every(*answers), ours=words)
+
+
+def _mean(rows: list[Row]) -> float:
+    return sum(row["area"] for row in rows) / len(rows)

@@ -1,0 +1,118 @@
+"""Recall: finding in the context what was said about something.
+
+Not in the paper, whose copying needs no look at the content. Multi-query associative recall (as in
+zoology) over numbers of pairs and widths, with noise between the pairs, with keys and values of several
+tokens, a phone book, and induction. A mixer that does not depend on its data has the same weights for
+every input: where things stand can be learned, which of them is meant cannot, except through gates and
+channels.
+
+Sizes were chosen so that a Transformer learns the middle number of pairs (with the first seed): it is the
+positive control. They say nothing about how hard recall is for it; compare the others with it.
+"""
+
+from typing import Any
+
+from toeplix.experiments import accuracies, solving, style
+from toeplix.experiments.claims import Verdict
+from toeplix.experiments.models import MODELS
+from toeplix.experiments.rows import Row
+from toeplix.experiments.scale import Scale
+from toeplix.experiments.solving import Case, best_rate, groups, tuned
+
+CLAIMS: tuple[str, ...] = ()
+ALONE = False
+COST = "30 minutes on two cores with --jobs 2"
+RATES = (2e-3, 4e-3)
+NAMES = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
+COMPARED = {name: MODELS[name] for name in NAMES}
+SLOW = ("mamba2",)  # on a CPU: one number of pairs only
+PAIRS = (16, 8, 4)  # by which the context is divided
+WIDTHS = (2,)  # by which the width is divided
+SIZES: solving.Sizes = {
+    "paper": {
+        "vocab": 8192, "dim": 128, "depth": 2, "context": 256, "batch": 64, "steps": 100_000,
+        "warmup": 1000, "eval_rows": 1000,
+    },
+    "laptop": {
+        "vocab": 129, "dim": 64, "depth": 2, "context": 32, "batch": 32, "steps": 1200,
+        "warmup": 20, "eval_rows": 128,
+    },
+    "smoke": {
+        "vocab": 33, "dim": 16, "depth": 1, "context": 32, "batch": 2, "steps": 2,
+        "warmup": 1, "eval_rows": 2,
+    },
+}  # fmt: skip
+
+
+def numbers(context: int) -> list[int]:
+    """Of pairs that are compared; the last fills the context."""
+    return [max(1, context // share) for share in PAIRS]
+
+
+def others(context: int) -> dict[str, tuple[str, dict[str, int]]]:
+    """Part, task and its numbers."""
+    length = 3
+    book = {"entries": (context - 2 - length) // (3 + length), "letters": max(2, context // 8)}
+    return {
+        "noisy": ("pairs", {"pairs": numbers(context)[1], "noise": 8}),
+        "fuzzy": ("fuzzy", {"pairs": context // 12}),
+        "phone book": ("phonebook", {**book, "digits": 10, "length": length}),
+        "induction": ("induction", {}),
+    }
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    """Rates are tuned at the middle number of pairs, and kept."""
+    context = SIZES[scale.name]["context"]
+    several, found = numbers(context), []
+    middle = several[1]
+    for name in COMPARED:
+        case = _case(scale, name, part="pairs", task="pairs", options={"pairs": middle})
+        found += tuned([case], scale, rows, RATES)
+        rate = best_rate(case, scale, rows, RATES)
+        if rate is None or (name in SLOW and scale.name != "paper"):
+            continue
+        pairs: dict[str, Any] = {"part": "pairs", "task": "pairs"}
+        sizes = [pairs | {"options": {"pairs": many}} for many in several if many != middle]
+        sizes += [
+            pairs | {"options": {"pairs": middle}, "dim": case.dim // times} for times in WIDTHS
+        ]
+        sizes += [
+            {"part": part, "task": task, "options": options}
+            for part, (task, options) in others(context).items()
+        ]
+        found += [
+            _case(scale, name, lr=rate, seed=seed, **each) for each in sizes for seed in scale.seeds
+        ]
+    return found
+
+
+def _case(scale: Scale, name: str, **other: Any) -> Case:
+    return Case.at(scale, SIZES, name, COMPARED[name], **({"data": ""} | other))
+
+
+measure = solving.measure
+table = accuracies.table
+
+
+def figure(rows: list[Row], published: list[Row]) -> Any:
+    drawing = style.canvas(4, 2)
+    axes = drawing.subplots(2, 4)
+    here = groups(rows, part="pairs")
+    widest = max(group[0]["dim"] for group in here)
+    pairs = numbers(here[0][0]["context"])[1]
+    middle = [group for group in here if group[0]["options"]["pairs"] == pairs]
+    wide = [group for group in here if group[0]["dim"] == widest]
+    both = [group for group in middle if group[0]["dim"] == widest]
+    accuracies.draw(axes[0][0], both, title=f"{pairs} pairs")
+    accuracies.along(axes[0][1], wide, "pairs", x="pairs", title=f"width {widest}")
+    accuracies.along(axes[0][2], middle, "dim", x="width", title=f"{pairs} pairs")
+    axes[0][3].set_axis_off()
+    for place, part in zip(axes[1], others(here[0][0]["context"]), strict=True):
+        accuracies.draw(place, groups(rows, part=part), title=part)
+    return drawing
+
+
+def holds(rows: list[Row]) -> dict[str, Verdict]:
+    """The paper claims nothing here."""
+    return {}

@@ -1,0 +1,150 @@
+"""Recall: what stood beside this, the last time it was seen?
+
+    pairs       k v k v . . k v . k v    multi-query associative recall, as in zoology
+    noisy       k v ~ ~ k v ~ k v        the same with noise between the pairs
+    fuzzy       k k v k v v v k k v      keys and values of one to three tokens
+    phonebook   n n d d d ; n n d d d ; n n d d d     a name of many, and its number
+    induction   a b # c d a e # c        what came after the sign
+
+Alphabets are apart: every token tells by itself whether it is a key, a value, or something else. Keys of
+a row differ, queries never share a place, and none is asked twice.
+"""
+
+import numpy as np
+
+from toeplix.tasks import Batch, Tokens, scored
+
+BLANK = 0  # a token that says nothing
+LONGEST = 3  # tokens in a fuzzy key or value
+GAPS = 0.01  # of the power law by which zoology lets most queries come soon
+
+
+def pairs(
+    rng: np.random.Generator, batch: int, context: int, count: int, vocab: int, noise: int = 0
+) -> Batch:
+    """`count` pairs of a key and a value, then every key once more, and its value to be told.
+
+    Tokens: blank; keys 1 to (vocab-1)//2; values up to vocab-1; noise above them, if there is any, which
+    takes the place of blanks and stands between the pairs too. 2 pairs, context 10, vocab 9:
+
+    inputs 3 5 1 8 0 0 1 8 3 5
+    labels - - - - - - 8 - 5 -
+    """
+    if context % 2 or context < 4 * count:
+        raise ValueError(f"context={context} must be even and hold 4 tokens for each of {count}")
+    kinds = (vocab - 1) // 2
+    if count > kinds:
+        raise ValueError(f"{count} keys differ only if there are so many: vocab={vocab}")
+    tokens = np.full((batch, context), BLANK, dtype=np.int64)
+    if noise:
+        tokens = rng.integers(vocab, vocab + noise, (batch, context), dtype=np.int64)
+    marks = np.zeros(tokens.shape, dtype=bool)
+    # the table takes the first places, or, with noise, any of the first half
+    slots = context // 4 if noise else count
+    likely = np.arange(1, context // 2 - slots + 1, dtype=np.float64) ** (GAPS - 1)
+    for row in range(batch):
+        keys = 1 + rng.permutation(kinds)[:count]
+        values = rng.integers(1 + kinds, vocab, count, dtype=np.int64)
+        told = 2 * np.sort(rng.permutation(slots)[:count])
+        asked = _drawn(rng, likely, count) + slots
+        for place, marked in ((told, False), (2 * asked, True)):
+            tokens[row, place], tokens[row, place + 1] = keys, values
+            marks[row, place + 1] = marked
+    return scored(tokens, marks)
+
+
+def _drawn(rng: np.random.Generator, likely: np.ndarray, count: int) -> Tokens:
+    """Different places, chances in proportion to `likely`: the first to ring of so many clocks."""
+    return np.argsort(rng.exponential(size=len(likely)) / likely, kind="stable")[:count]
+
+
+def fuzzy(rng: np.random.Generator, batch: int, context: int, count: int, vocab: int) -> Batch:
+    """Pairs of keys and values of one to LONGEST tokens each, then every key once more.
+
+    No key begins another one, so it is clear where a key ends; rows end in blanks. Alphabets as in
+    `pairs`. 2 pairs, vocab 9, the beginning of a row:
+
+    inputs 3 1 5 2 8 6 2 8 6 3 1 5 0
+    labels - - - - - - 8 6 - - 5 - -
+    """
+    kinds = (vocab - 1) // 2
+    if count > kinds or context < 4 * LONGEST * count:
+        raise ValueError(
+            f"context={context} must hold {4 * LONGEST} tokens for each of {count} pairs, "
+            f"and vocab={vocab} have as many keys"
+        )
+    tokens = np.full((batch, context), BLANK, dtype=np.int64)
+    marks = np.zeros(tokens.shape, dtype=bool)
+    for row in range(batch):
+        keys = _prefix_free(rng, count, kinds)
+        values = [
+            rng.integers(1 + kinds, vocab, rng.integers(1, LONGEST + 1), dtype=np.int64)
+            for _ in range(count)
+        ]
+        place = 0
+        order = [(number, False) for number in range(count)]
+        order += [(int(number), True) for number in rng.permutation(count)]
+        for number, marked in order:
+            key, value = keys[number], values[number]
+            middle, end = place + len(key), place + len(key) + len(value)
+            tokens[row, place:middle], tokens[row, middle:end] = key, value
+            marks[row, middle:end] = marked
+            place = end
+    return scored(tokens, marks)
+
+
+def _prefix_free(rng: np.random.Generator, count: int, kinds: int) -> list[Tokens]:
+    found: list[tuple[int, ...]] = []
+    while len(found) < count:
+        length = int(rng.integers(1, LONGEST + 1))
+        key = tuple(int(part) for part in 1 + rng.integers(0, kinds, length))
+        if all(key[: len(other)] != other[: len(key)] for other in found):
+            found.append(key)
+        elif length == 1 and len({other[0] for other in found}) == kinds:
+            found = []  # every beginning is taken by something longer or shorter: once more
+    return [np.array(key, dtype=np.int64) for key in found]
+
+
+def phonebook(
+    rng: np.random.Generator, batch: int, entries: int, letters: int, digits: int, length: int
+) -> Batch:
+    """Names of two letters, each with a number of `length` digits; then one name, and its number.
+
+    Tokens: 0 ends a line; letters from 1; digits after them. Names differ, but share their letters.
+    2 entries, 3 letters, numbers of 2 digits:
+
+    inputs 1 3 5 4 0 3 3 4 4 0 1 3 5 4
+    labels - - - - - - - - - - - 5 4 -
+    """
+    if entries > letters**2:
+        raise ValueError(f"{letters} letters make {letters**2} names, not {entries}")
+    line = 3 + length
+    tokens = np.full((batch, entries, line), BLANK, dtype=np.int64)
+    names = rng.permuted(np.tile(np.arange(letters**2), (batch, 1)), axis=1)[:, :entries]
+    tokens[:, :, 0], tokens[:, :, 1] = 1 + names // letters, 1 + names % letters
+    numbers = rng.integers(1 + letters, 1 + letters + digits, (batch, entries, length))
+    tokens[:, :, 2:-1] = numbers
+    asked = rng.integers(0, entries, batch)
+    question = tokens[np.arange(batch), asked, :-1]
+    whole = np.concatenate([tokens.reshape(batch, -1), question], axis=1)
+    marks = np.zeros(whole.shape, dtype=bool)
+    marks[:, -length:] = True
+    return scored(whole, marks)
+
+
+def induction(rng: np.random.Generator, batch: int, context: int, vocab: int) -> Batch:
+    """Random tokens below vocab-1, in which the sign vocab-1 stands once, and once more near the end.
+
+    Context 8, vocab 10: inputs 4 9 5 2 5 0 9 5
+                         labels - - - - - - 5 -
+    """
+    if context < 4:
+        raise ValueError(f"context={context} must hold two signs and what follows them: 4 or more")
+    tokens = rng.integers(0, vocab - 1, (batch, context), dtype=np.int64)
+    first = rng.integers(0, context - 3, batch)
+    rows = np.arange(batch)
+    tokens[rows, first], tokens[:, -2] = vocab - 1, vocab - 1
+    tokens[:, -1] = tokens[rows, first + 1]
+    marks = np.zeros(tokens.shape, dtype=bool)
+    marks[:, -1] = True
+    return scored(tokens, marks)
