@@ -4,6 +4,7 @@ import shutil
 import socket
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -36,7 +37,13 @@ def trained(tmp_path_factory):
 def served(trained, tmp_path_factory):
     """The address of the explorer; there are no results where it looks for them."""
     nowhere = tmp_path_factory.mktemp("nowhere") / "results"
-    app = explorer(trained, results=nowhere, figures=nowhere)
+    with serving(explorer(trained, results=nowhere, figures=nowhere)) as address:
+        yield address
+
+
+@contextmanager
+def serving(app):
+    """The application behind a real server, and its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         settings = uvicorn.Config(app, lifespan="off", log_level="warning", ws="none")
         server = uvicorn.Server(settings)

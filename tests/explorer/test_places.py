@@ -10,6 +10,7 @@ def test_runs_and_models_by_name(trained):
     found = find(trained)
     assert set(found.runs) == {"first", "deeper/second"}
     assert found.models["first"] == trained / "first" / MODEL
+    assert next(iter(found.models)) == "first"  # with a tokenizer, so it comes first
     (unfinished,) = set(found.models) - {"first"}
     assert unfinished == "deeper/second, step-24"
     assert found.models[unfinished].name == "step-24"

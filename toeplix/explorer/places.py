@@ -36,7 +36,9 @@ def find(root: Path) -> Places:
         owner = root.parent if root.name == MODEL and (root.parent / RECORD).is_file() else None
         name = owner.name if owner else root.name
         return Places(runs={name: owner} if owner else {}, models={name: root})
-    runs, models = {}, {}
+    runs: dict[str, Path] = {}
+    models: dict[str, Path] = {}
+    unfinished: dict[str, Path] = {}  # have filters, but no tokenizer to write with
     for folder in _folders(root, DEPTH):
         name = folder.relative_to(root).as_posix() if folder != root else root.name
         if (folder / RECORD).is_file() and len(runs) < MOST:
@@ -44,10 +46,10 @@ def find(root: Path) -> Places:
             if (folder / MODEL / WEIGHTS).is_file():
                 models[name] = folder / MODEL
             elif newest := _newest(folder / CHECKPOINTS):
-                models[f"{name}, {newest.name}"] = newest
+                unfinished[f"{name}, {newest.name}"] = newest
         elif (folder / WEIGHTS).is_file() and len(models) < MOST:
             models[name] = folder
-    return Places(runs=runs, models=models)
+    return Places(runs=runs, models=models | unfinished)
 
 
 def _folders(root: Path, depth: int) -> Iterator[Path]:
