@@ -59,7 +59,9 @@ def test_text_comes_line_by_line(served):
 
 
 def test_reach_is_the_library_s(served, trained):
-    _, _, found = call(served, "/api/reach", {"model": "first", "text": "7: one two", "held": "text"})
+    _, _, found = call(
+        served, "/api/reach", {"model": "first", "text": "7: one two", "held": "text"}
+    )
     model, tokenizer = Shelf().speaker(trained / "first" / "model")
     tokens = torch.tensor([tokenizer.start, *tokenizer.encode("7: one two")])
     expected = reach(model, tokens)

@@ -1,16 +1,18 @@
 """`toeplix explore` as it is started and ended; what it says when it cannot."""
 
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from toeplix.cli import main
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def explore(monkeypatch, *arguments):
@@ -20,26 +22,23 @@ def explore(monkeypatch, *arguments):
 
 def test_started_looked_at_and_ended(trained):
     command = [sys.executable, "-m", "toeplix", "explore", str(trained), "--port", "0"]
-    # a shell may start its jobs with Ctrl-C ignored
-    started = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"TOEPLIX_UNCHECKED": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    try:
-        line = started.stdout.readline()
-        (url,) = re.findall(r"^(http://127\.0\.0\.1:\d+/) shows ", line)
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            assert "<title>toeplix explorer</title>" in answer.read().decode()
-        started.send_signal(signal.SIGINT)
-        _, error = started.communicate(timeout=60)
-        assert (started.returncode, error) == (130, "")
-    finally:
-        started.kill()
-        started.wait()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, preexec_fn=heed, cwd=ROOT) as started:
+        try:
+            line = started.stdout.readline()
+            (url,) = re.findall(r"^(http://127\.0\.0\.1:\d+/) shows ", line)
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                assert "<title>toeplix explorer</title>" in answer.read().decode()
+            started.send_signal(signal.SIGINT)
+            _, error = started.communicate(timeout=60)
+            assert (started.returncode, error) == (130, "")
+        finally:
+            started.kill()
+
+
+def heed():
+    """A shell may start its jobs with Ctrl-C ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_what_cannot_be_explored(tmp_path, monkeypatch, capsys):

@@ -76,7 +76,9 @@ def opened(browser, address, view="runs", expected=(), **how):
     context = browser.new_context(**how)
     page = context.new_page()
     page.set_default_timeout(60_000)
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console", lambda message: said.append(message.text) if message.type == "error" else None
+    )
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     page.add_init_script(
@@ -119,7 +121,9 @@ def test_every_view_draws_and_nothing_moves(browser, place, record_property):
         page.wait_for_selector("#claims-table tbody tr:nth-child(20)")
         page.wait_for_selector("#claims-figures figure img")
         assert page.locator("#claims-table .verdict").count() >= 1
-        paints = page.evaluate("performance.getEntriesByType('paint').map((e) => [e.name, e.startTime])")
+        paints = page.evaluate(
+            "performance.getEntriesByType('paint').map((e) => [e.name, e.startTime])"
+        )
         record_property("paint", json.dumps(paints))
         assert [name for name, _ in paints] == ["first-paint", "first-contentful-paint"]
         moved = page.evaluate("window.shifts")
@@ -226,7 +230,10 @@ def test_the_curve_goes_round_as_often_as_is_proven(browser, place):
             row.query_selector("button").click()
             page.wait_for_selector("#symbols-table tr.chosen")
             name = row.query_selector("button").inner_text()
-            page.wait_for_function("(name) => document.querySelector('#symbols-table tr.chosen').dataset.name === name", arg=name)
+            page.wait_for_function(
+                "(name) => document.querySelector('#symbols-table tr.chosen').dataset.name === name",
+                arg=name,
+            )
             proven = int(row.query_selector_all("td")[1].inner_text())
             facts = page.locator("#symbols-facts dd").all_inner_texts()
             assert int(facts[0]) == proven
@@ -238,7 +245,9 @@ def test_motion_only_where_it_is_welcome(browser, place):
     with opened(browser, place[1], "symbols", reduced_motion="no-preference") as page:
         page.wait_for_function("Number(document.getElementById('symbols-theta').value) < 900")
         value = int(page.input_value("#symbols-theta"))
-        page.wait_for_function("(value) => Number(document.getElementById('symbols-theta').value) > value", arg=value)
+        page.wait_for_function(
+            "(value) => Number(document.getElementById('symbols-theta').value) > value", arg=value
+        )
         page.click("#symbols-play")
         rested = page.input_value("#symbols-theta")
         page.wait_for_timeout(100)
@@ -254,7 +263,10 @@ def test_reach_by_keyboard(browser, place):
         assert "position 0" in page.inner_text("#reach-read")
         page.keyboard.press("ArrowRight")
         assert "position 1" in page.inner_text("#reach-read")
-        assert page.locator("#reach-text span.later").count() == page.locator("#reach-text span").count() - 2
+        assert (
+            page.locator("#reach-text span.later").count()
+            == page.locator("#reach-text span").count() - 2
+        )
 
 
 def test_a_problem_is_said(browser, place):

@@ -78,7 +78,9 @@ def test_in_a_flat_model_it_is_one_filter():
     tokens = torch.randint(20, (13,))
     first, second = (block.token_mixer.filters[0].kernel[0, 0, :13] for block in model.blocks)
     delta = torch.eye(13, dtype=torch.float64)[0]
-    taps = torch.stack([((delta + first)[: l + 1] * (delta + second)[: l + 1].flip(0)).sum() for l in range(13)])
+    taps = torch.stack(
+        [((delta + first)[: l + 1] * (delta + second)[: l + 1].flip(0)).sum() for l in range(13)]
+    )
     found = reach(model, tokens, "filters")
     sizes = model.embedding(tokens).norm(dim=1)
     torch.testing.assert_close(found, toeplitz_matrix(taps.abs(), 13) * sizes)
@@ -109,7 +111,9 @@ def test_nothing_arrives_from_the_future(held):
 
 def test_what_is_refused():
     with pytest.raises(ValueError, match="the model is linear: only Toeplitz"):
-        reach(build(Model(arch="linear", vocab=20, context=8, dim=8, depth=1)), torch.zeros(3).long())
+        reach(
+            build(Model(arch="linear", vocab=20, context=8, dim=8, depth=1)), torch.zeros(3).long()
+        )
     with pytest.raises(ValueError, match="held='all' must be one of text, filters"):
         reach(fresh(), torch.zeros(3).long(), "all")
     with pytest.raises(ValueError, match=f"at most {LONGEST}"):

@@ -75,9 +75,7 @@ def figure(
 def report(
     run: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[RUN]", help="A run of `toeplix train`; none: the paper's claims."
-        ),
+        typer.Argument(metavar="[RUN]", help="A run of `toeplix train`; none: the paper's claims."),
     ] = None,
     file: Annotated[
         Path | None,
@@ -89,7 +87,8 @@ def report(
         "docs/experiments.md"
     ),
     html: Annotated[
-        bool, typer.Option("--html", help="One HTML page that needs no other file; it may be named.")
+        bool,
+        typer.Option("--html", help="One HTML page that needs no other file; it may be named."),
     ] = False,
     results: RESULTS = Path("results"),
     figures: Annotated[Path, typer.Option(help="Directory of drawings.")] = Path("figures"),

@@ -68,6 +68,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen()  # whoever reads the address may come at once, and waits
     except OSError as problem:
         listening.close()
         raise ValueError(

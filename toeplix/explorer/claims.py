@@ -44,7 +44,9 @@ def table(results: Path, figures: Path) -> dict[str, Any]:
 
 def drawn(figures: Path) -> dict[tuple[str, str], Path]:
     """Figures of experiments that lie in a directory, known by name alone."""
-    files = {(name, scale): figure_file(name, scale, figures) for name in EXPERIMENTS for scale in SHOWN}
+    files = {
+        (name, scale): figure_file(name, scale, figures) for name in EXPERIMENTS for scale in SHOWN
+    }
     return {key: file for key, file in files.items() if file.is_file()}
 
 

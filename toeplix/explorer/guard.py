@@ -42,7 +42,9 @@ class Guard:
             if message["type"] == "http.response.start":
                 given = {name.decode(): value.decode() for name, value in message["headers"]}
                 both = HEADERS | given  # an answer may have rules of its own
-                message["headers"] = [(name.encode(), value.encode()) for name, value in both.items()]
+                message["headers"] = [
+                    (name.encode(), value.encode()) for name, value in both.items()
+                ]
             await send(message)
 
         refused = self.refusal(scope)
@@ -56,10 +58,15 @@ class Guard:
             await guarded({"type": "http.response.body", "body": body})
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
         host = headers.get("host", "")
         if not self.known(host):
-            return 421, f"this server is not {host or 'a host without a name'}: ask for it by its address"
+            return (
+                421,
+                f"this server is not {host or 'a host without a name'}: ask for it by its address",
+            )
         origin = headers.get("origin")
         if origin is not None and origin != f"{scope['scheme']}://{host}":
             return 403, f"a page from {origin} has no business here"
