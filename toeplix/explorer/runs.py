@@ -1,6 +1,6 @@
 """Settings and metrics of runs, read while they are being written.
 
-metrics.jsonl grows by whole lines; a run that goes on from a checkpoint cuts it and writes other lines. So
+metrics.jsonl grows by whole lines; a run that goes on from a checkpoint cuts it and writes other ones. So
 a reader keeps a cursor, "bytes read, checksum of the last of them": if what stands before the cursor has
 changed, it starts again.
 """

@@ -32,7 +32,7 @@ def write(
     seed: int,
     alone: AbstractContextManager[Any],
 ) -> Iterator[Event]:
-    """A token each. `alone` is entered for every piece of computing, and left before anything is given away."""
+    """A token each. `alone` is entered for every piece of computing, and left before each token."""
     tokens = [tokenizer.start, *tokenizer.encode(prompt)]
     if len(tokens) > LONGEST:
         raise ValueError(f"the prompt has {len(tokens)} tokens: at most {LONGEST}")
