@@ -31,5 +31,5 @@ def test_every_filter_of_a_model(trained):
         assert (row["index"], row["status"]) == (index(kernel).index, "certified")
         sent = filters.one(row["layer"], row["head"], row["kernel"])
         assert sent["taps"] == pytest.approx(kernel.tolist(), rel=1e-5)
-    with pytest.raises(LookupError, match="there is no filter blocks.0, head 7"):
+    with pytest.raises(LookupError, match=r"there is no filter blocks\.0, head 7"):
         filters.one("blocks.0", 7, 0)

@@ -83,9 +83,10 @@ def opened(browser, address, view="runs", expected=(), **how):
     page.on("request", lambda request: asked.append(request.url))
     page.add_init_script(
         """window.shifts = [];
-        new PerformanceObserver((list) => { for (const each of list.getEntries()) if (!each.hadRecentInput)
-          window.shifts.push([each.value, each.sources.map((s) => s.node?.id || s.node?.parentElement?.id)]); })
-          .observe({ type: "layout-shift", buffered: true });"""
+        const named = ({ node }) => node?.id || node?.parentElement?.id;
+        const seen = (each) => each.hadRecentInput || shifts.push([each.value, each.sources.map(named)]);
+        const observer = new PerformanceObserver((list) => list.getEntries().forEach(seen));
+        observer.observe({ type: "layout-shift", buffered: true });"""
     )
     page.goto(f"{address}/#{view}")
     page.wait_for_selector(f"#tab-{view}[aria-selected=true]")

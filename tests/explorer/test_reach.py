@@ -79,7 +79,10 @@ def test_in_a_flat_model_it_is_one_filter():
     first, second = (block.token_mixer.filters[0].kernel[0, 0, :13] for block in model.blocks)
     delta = torch.eye(13, dtype=torch.float64)[0]
     taps = torch.stack(
-        [((delta + first)[: l + 1] * (delta + second)[: l + 1].flip(0)).sum() for l in range(13)]
+        [
+            ((delta + first)[: lag + 1] * (delta + second)[: lag + 1].flip(0)).sum()
+            for lag in range(13)
+        ]
     )
     found = reach(model, tokens, "filters")
     sizes = model.embedding(tokens).norm(dim=1)

@@ -95,9 +95,9 @@ def report(
 ) -> None:
     """Report on a run as one HTML page to send around, or on the paper's claims.
 
-    `toeplix report RUN --html [FILE]`: loss curves, settings, cost, the last sample, and the symbols of the
-    filters. `toeplix report`: draws all figures and writes the table of claims, what holds, what fails,
-    what is open, as a document and as a page (`--html [FILE]`).
+    `toeplix report RUN --html [FILE]`: loss curves, settings, cost, the last sample, and the symbols of
+    the filters. `toeplix report`: draws all figures and writes the table of claims (what holds, what
+    fails, what is open) as a document and as a page (`--html [FILE]`).
     """
     if run is not None and file is None and html and not run.exists() and run.suffix == ".html":
         run, file = None, run  # no run: the page of claims, by its name

@@ -1,4 +1,4 @@
-"""The table of claims and the figures, from the results of a checkout; without them, that is what is said."""
+"""The table of claims and the figures, from the results of a checkout; without any, it says so."""
 
 from pathlib import Path
 from typing import Any

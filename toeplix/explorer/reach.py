@@ -8,7 +8,7 @@ look at one position only, this is a product of linear maps on (t, d):
 x_s is the embedding of token s, F_l the causal Toeplitz product, biases are left out. What stands between
 is nonlinear and has to be held somewhere:
 
-    "filters"   norms, gates and nonlinearities between filters are left out (taken for the identity). In a flat
+    "filters"   norms, gates and nonlinearities between filters are taken for the identity. In a flat
                 model |E[t, s]| is then one number, tap t - s of (delta + w_L) * ... * (delta + w_1)
     "text"      they are held at what they are in this text: a norm divides by the deviation that it
                 found, a gate multiplies by the value that it had. If the channel layers add nothing, the

@@ -226,10 +226,13 @@ body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem aut
 h1, h2 {{ line-height: 1.2; overflow-wrap: anywhere }} h2 {{ margin-top: 2rem; font-size: 1.1rem }}
 .wide {{ overflow-x: auto }} .tall {{ max-height: 24rem; overflow-y: auto }}
 table {{ border-collapse: collapse; font-size: 0.88rem; font-variant-numeric: tabular-nums }}
-th, td {{ text-align: left; vertical-align: top; padding: 0.2rem 1rem 0.2rem 0; border-bottom: 1px solid var(--line) }}
+th, td {{ text-align: left; vertical-align: top; padding: 0.2rem 1rem 0.2rem 0;
+  border-bottom: 1px solid var(--line) }}
 th {{ color: var(--soft); font-weight: 500 }}
-figure {{ margin: 1.5rem 0 }} figure svg {{ width: 100%; height: auto }} figcaption {{ color: var(--soft); font-size: 0.88rem }}
-pre {{ white-space: pre-wrap; overflow-wrap: anywhere; padding: 0.8rem; border: 1px solid var(--line); border-radius: 6px }}
+figure {{ margin: 1.5rem 0 }} figure svg {{ width: 100%; height: auto }}
+figcaption {{ color: var(--soft); font-size: 0.88rem }}
+pre {{ white-space: pre-wrap; overflow-wrap: anywhere; padding: 0.8rem;
+  border: 1px solid var(--line); border-radius: 6px }}
 </style></head><body>
 {body}
 </body></html>
