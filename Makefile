@@ -2,13 +2,23 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench format clean
+.PHONY: browser demo test check bench format clean
 
 demo: .venv/ready  ## train a small model here and now, no data needed
 	$(BIN)/python -m toeplix demo
 
-test: .venv/ready  ## run all tests, a process for each core
+test: .venv/ready browser  ## run all tests, a process for each core
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+browser:  ## for the tests of the explorer's page: Debian's chromium, installed where that is allowed
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  { timeout 300 apt-get install -qq --yes --no-install-recommends chromium || \
+	    { timeout 120 apt-get update -qq && \
+	      timeout 300 apt-get install -qq --yes --no-install-recommends chromium; }; } >/dev/null 2>&1; \
+	fi; \
+	command -v chromium >/dev/null || echo "no chromium: the tests of the explorer's page will be skipped"
 
 check: .venv/ready  ## format, lint, types
 	$(BIN)/ruff format --check .

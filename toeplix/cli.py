@@ -15,6 +15,7 @@ from toeplix.commands.data import data
 from toeplix.commands.demo import demo
 from toeplix.commands.eval import evaluate
 from toeplix.commands.experiments import figure, report, run
+from toeplix.commands.explore import explore
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
 from toeplix.commands.probe import probe
@@ -36,6 +37,7 @@ app.command("plan")(plan)
 app.command("generate")(generate)
 app.command("probe", no_args_is_help=True)(probe)
 app.command("spectrum")(spectrum)
+app.command("explore")(explore)
 app.command("eval", no_args_is_help=True)(evaluate)
 app.command("run")(run)
 app.command("figure")(figure)

@@ -17,48 +17,65 @@ SHOWN = 12  # rows of a table
 
 def summarise(run: Run, folder: Path, processes: int) -> Path:
     """Write report.md from what lies in the directory of a run."""
-    from toeplix import __version__
-
-    model, rows = run.model, read(folder)
+    rows = read(folder)
+    lines = ["# Training report", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in facts(run, rows, processes).items()]
     trained = [row for row in rows if "loss" in row]
     held = [row for row in rows if "held_loss" in row]
-    seconds, tokens = rows[-1]["seconds"], rows[-1]["tokens"]
-    facts = {
-        "model": f"{model.arch}, dim {model.dim}, depth {model.depth}, heads {model.heads}, "
-        f"context {model.context}, vocabulary {model.vocab}",
-        "parameters": f"{counting.parameters(model):,}",
-        "data": f"{run.data}, {run.protocol}",
-        "steps": f"{run.steps:,} of {run.batch} x {run.accumulate} x {processes} rows "
-        "(batch, accumulated, processes)",
-        "tokens": f"{tokens:,}",
-        "time": f"{seconds:,.0f} s, {tokens / max(seconds, 1e-9):,.0f} tokens/s "
-        "with evaluations and checkpoints",
-        "final training loss": f"{trained[-1]['loss']:.4f} nats per token",
-    }
-    if (waited := waiting(rows)) is not None:
-        facts["waiting for data"] = f"{waited:.2%} of the time of steps"
-    if held:
-        best = min(held, key=lambda row: row["held_loss"])
-        facts["held-out"] = (
-            f"{held[-1]['held_loss']:.4f} nats per token, "
-            f"{held[-1]['held_bits_per_byte']:.4f} bits per byte; "
-            f"best {best['held_loss']:.4f} at step {best['step']}"
-        )
-    facts["run"] = f"{run.digest}, toeplix {__version__}, PyTorch {torch.__version__}, " + (
-        f"Python {sys.version.split()[0]}"
-    )
-    lines = ["# Training report", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in facts.items()]
     lines += _table("Training", trained, ("step", "tokens", "loss", "lr", "grad_norm"))
     lines += _table("Held out", held, ("step", "tokens", "held_loss", "held_bits_per_byte"))
-    samples = (folder / SAMPLES).read_text()
-    if samples:
-        latest = samples[samples.rindex("--- step") :].partition("\n")[2]
-        indented = "\n".join(f"    {line}" for line in latest.splitlines())
+    if sample := latest_sample(folder):
+        indented = "\n".join(f"    {line}" for line in sample.splitlines())
         lines += ["", "## A sample", "", indented]
     text = "\n".join(lines) + "\n"
     replace_file(folder / REPORT, lambda aside: aside.write_text(text, encoding="utf-8"))
     return folder / REPORT
+
+
+def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) -> dict[str, str]:
+    """What a run trained, what it cost and where it ended; how many processes, if that is known."""
+    from toeplix import __version__
+
+    model = run.model
+    trained = [row for row in rows if "loss" in row]
+    held = [row for row in rows if "held_loss" in row]
+    seconds, tokens = rows[-1]["seconds"], rows[-1]["tokens"]
+    sizes, words = f"{run.batch} x {run.accumulate}", "batch, accumulated"
+    if processes is not None:
+        sizes, words = f"{sizes} x {processes}", f"{words}, processes"
+    found = {
+        "model": f"{model.arch}, dim {model.dim}, depth {model.depth}, heads {model.heads}, "
+        f"context {model.context}, vocabulary {model.vocab}",
+        "parameters": f"{counting.parameters(model):,}",
+        "data": f"{run.data}, {run.protocol}",
+        "steps": f"{run.steps:,} of {sizes} rows ({words})",
+        "tokens": f"{tokens:,}",
+        "time": f"{seconds:,.0f} s, {tokens / max(seconds, 1e-9):,.0f} tokens/s "
+        "with evaluations and checkpoints",
+    }
+    if trained:
+        found["final training loss"] = f"{trained[-1]['loss']:.4f} nats per token"
+    if (waited := waiting(rows)) is not None:
+        found["waiting for data"] = f"{waited:.2%} of the time of steps"
+    if held:
+        best = min(held, key=lambda row: row["held_loss"])
+        found["held-out"] = (
+            f"{held[-1]['held_loss']:.4f} nats per token, "
+            f"{held[-1]['held_bits_per_byte']:.4f} bits per byte; "
+            f"best {best['held_loss']:.4f} at step {best['step']}"
+        )
+    found["run"] = f"{run.digest}, toeplix {__version__}, PyTorch {torch.__version__}, " + (
+        f"Python {sys.version.split()[0]}"
+    )
+    return found
+
+
+def latest_sample(folder: Path) -> str:
+    """What the model wrote last while it was trained; empty if it never did."""
+    file = folder / SAMPLES
+    samples = file.read_text(encoding="utf-8") if file.exists() else ""
+    start = samples.rfind("--- step")
+    return samples[start:].partition("\n")[2] if start >= 0 else ""
 
 
 def waiting(rows: list[dict[str, Any]]) -> float | None:

@@ -73,18 +73,44 @@ def figure(
 
 
 def report(
-    out: Annotated[Path, typer.Option(help="The document.")] = Path("docs/experiments.md"),
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RUN]", help="A run of `toeplix train`; none: the paper's claims."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="The page; default: RUN/report.html or runs/experiments.html."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The document of claims.")] = Path(
+        "docs/experiments.md"
+    ),
     html: Annotated[
-        Path, typer.Option(help="The same as one page, with all figures inside.")
-    ] = Path("runs/experiments.html"),
+        bool,
+        typer.Option("--html", help="One HTML page that needs no other file; it may be named."),
+    ] = False,
     results: RESULTS = Path("results"),
     figures: Annotated[Path, typer.Option(help="Directory of drawings.")] = Path("figures"),
 ) -> None:
-    """Draw all figures and write the table of claims: what holds, what fails, what is open."""
+    """Report on a run as one HTML page to send around, or on the paper's claims.
+
+    `toeplix report RUN --html [FILE]`: loss curves, settings, cost, the last sample, and the symbols of
+    the filters. `toeplix report`: draws all figures and writes the table of claims (what holds, what
+    fails, what is open) as a document and as a page (`--html [FILE]`).
+    """
+    if run is not None and file is None and html and not run.exists() and run.suffix == ".html":
+        run, file = None, run  # no run: the page of claims, by its name
+    if run is not None:
+        from toeplix.explorer import run_report
+
+        print(run_report.write(run, file))
+        return
     from toeplix.experiments.report import write
 
-    write(out, html, results=results, figures=figures)
-    print(f"{out}\n{html}")
+    page = file or Path("runs/experiments.html")
+    write(out, page, results=results, figures=figures)
+    print(f"{out}\n{page}")
 
 
 def _chosen(names: list[str] | None) -> list[str]:

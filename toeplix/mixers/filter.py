@@ -42,8 +42,11 @@ class Filter(nn.Module):
                 self.kernel[:, -1] = curve
 
     def forward(self, x: Float[Tensor, "b t h c"]) -> Float[Tensor, "b t h c"]:
-        y = toeplitz_windowed(self._neighbours(x), self.kernel.flatten(0, 1))
-        return self._sum(y) + self._bias(0, x.shape[1]).to(x.dtype)
+        return self.product(x) + self._bias(0, x.shape[1]).to(x.dtype)
+
+    def product(self, x: Float[Tensor, "b t h c"]) -> Float[Tensor, "b t h c"]:
+        """Without the bias: linear in x."""
+        return self._sum(toeplitz_windowed(self._neighbours(x), self.kernel.flatten(0, 1)))
 
     def _neighbours(self, x: Tensor) -> Tensor:
         """Every kernel's view of the channels, as heads: `(b, t, h k, c)`."""

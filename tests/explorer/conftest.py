@@ -1,0 +1,57 @@
+"""A directory of real runs, small ones, and the explorer over it on a port of its own."""
+
+import shutil
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import uvicorn
+
+from tests.toy import toy_run, toy_store
+from toeplix.explorer.app import explorer
+from toeplix.logs import METRICS
+from toeplix.train import CHECKPOINTS, MODEL, fit
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """Runs `first` (finished) and `second` (stopped half-way, with a checkpoint)."""
+    folder = tmp_path_factory.mktemp("explored")
+    store = toy_store(folder)
+    run = toy_run(store)
+    run = replace(run, model=replace(run.model, heads=2, depth=2))
+    fit(run, folder / "runs" / "first")
+    second = folder / "runs" / "deeper" / "second"
+    shutil.copytree(folder / "runs" / "first", second)
+    shutil.rmtree(second / MODEL)
+    rows = (second / METRICS).read_text().splitlines(keepends=True)
+    (second / METRICS).write_text("".join(rows[: len(rows) // 2]))
+    assert list((second / CHECKPOINTS).iterdir())
+    return folder / "runs"
+
+
+@pytest.fixture(scope="session")
+def served(trained, tmp_path_factory):
+    """The address of the explorer; there are no results where it looks for them."""
+    nowhere = tmp_path_factory.mktemp("nowhere") / "results"
+    with serving(explorer(trained, results=nowhere, figures=nowhere)) as address:
+        yield address
+
+
+@contextmanager
+def serving(app):
+    """The application behind a real server, and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        settings = uvicorn.Config(app, lifespan="off", log_level="warning", ws="none")
+        server = uvicorn.Server(settings)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()

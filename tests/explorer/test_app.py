@@ -1,0 +1,148 @@
+"""The server as a browser meets it, and as somebody does who should not."""
+
+import http.client
+import json
+import urllib.parse
+
+import pytest
+import torch
+from fastapi import FastAPI
+
+from toeplix.explorer.guard import BODY, Guard
+from toeplix.explorer.reach import reach
+from toeplix.explorer.shelf import Shelf
+
+
+def call(served, path, body=None, method=None, **headers):
+    """Status, headers, and the answer: JSON where it is."""
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(served).netloc, timeout=60)
+    data = None if body is None else json.dumps(body) if isinstance(body, dict) else body
+    kind = {} if body is None else {"content-type": "application/json"}
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method or ("GET" if body is None else "POST"), path, data, kind | names)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    if answer.headers["content-type"] == "application/json":
+        return answer.status, answer.headers, json.loads(text)
+    return answer.status, answer.headers, text
+
+
+def test_the_page_may_load_only_itself(served):
+    for path in ("/", "/page/main.js", "/page/style.css", "/page/icon.svg", "/api/places"):
+        status, headers, _ = call(served, path)
+        assert status == 200
+        rules = headers["content-security-policy"]
+        assert rules.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in rules
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_runs_are_told(served):
+    _, _, places = call(served, "/api/places")
+    assert {run["name"]: run["state"] for run in places["runs"]}["first"] == "finished"
+    _, _, rows = call(served, "/api/metrics?name=deeper/second")
+    _, _, none = call(served, f"/api/metrics?name=deeper/second&cursor={rows['cursor']}")
+    assert rows["rows"]
+    assert none["rows"] == []
+    _, _, told = call(served, "/api/settings?name=first")
+    assert told["settings"]["steps"] == 24
+    assert told["sample"]
+
+
+def test_text_comes_line_by_line(served):
+    wish = {"model": "first", "prompt": "one", "new": 4, "seed": 3}
+    status, headers, text = call(served, "/api/write", wish)
+    events = [json.loads(line) for line in text.splitlines()]
+    assert (status, headers["content-type"]) == (200, "application/x-ndjson")
+    assert 1 <= sum(event["kind"] == "model" for event in events) <= 4
+
+
+def test_reach_is_the_library_s(served, trained):
+    _, _, found = call(
+        served, "/api/reach", {"model": "first", "text": "7: one two", "held": "text"}
+    )
+    model, tokenizer = Shelf().speaker(trained / "first" / "model")
+    tokens = torch.tensor([tokenizer.start, *tokenizer.encode("7: one two")])
+    expected = reach(model, tokens)
+    assert "".join(found["tokens"][1:]) == "7: one two"
+    for place, row in enumerate(found["reach"]):
+        assert row == pytest.approx(expected[place, : place + 1].tolist(), rel=1e-3)
+
+
+def test_claims_without_results_say_so(served):
+    _, _, found = call(served, "/api/claims")
+    assert found["present"] is False
+    assert found["note"].startswith("No results here")
+    assert len(found["claims"]) == 20
+    assert not any(claim["ours"] for claim in found["claims"])
+
+
+REFUSED = {
+    "another host": (421, "/", None, {"host": "evil.example"}),
+    "another host with a port": (421, "/api/places", None, {"host": "evil.example:80"}),
+    "a host that looks like a number": (421, "/", None, {"host": "127.0.0.1.evil.example"}),
+    "another page": (403, "/api/write", {"model": "first"}, {"origin": "http://evil.example"}),
+    "no origin at all, it says": (403, "/api/write", {"model": "first"}, {"origin": "null"}),
+    "too much": (413, "/api/write", "x" * (BODY + 1), {}),
+    "no JSON": (422, "/api/write", "{", {}),
+    "no such model": (404, "/api/write", {"model": "nobody"}, {}),
+    "a path": (404, "/api/settings?name=../../../etc", None, {}),
+    "an absolute path": (404, "/api/filters?name=/etc", None, {}),
+    "a file beside the page": (404, "/page/..%2fapp.py", None, {}),
+    "a figure elsewhere": (404, "/figures/..%2f..%2fpyproject.toml", None, {}),
+    "bad sampling": (400, "/api/write", {"model": "first", "top_p": 0.0}, {}),
+    "too many tokens": (422, "/api/write", {"model": "first", "new": 10**6}, {}),
+    "unknown way": (400, "/api/reach", {"model": "first", "text": "x", "held": "all"}, {}),
+    "no tokenizer": (400, "/api/write", {"model": "deeper/second, step-24"}, {}),
+    "no such layer": (404, "/api/filter?name=first&layer=blocks.9", None, {}),
+    "a number that is none": (422, "/api/filter?name=first&layer=x&head=y", None, {}),
+    "nothing there": (404, "/admin", None, {}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_and_how(served, case):
+    status, path, body, headers = REFUSED[case]
+    found, _, answer = call(served, path, body, **headers)
+    assert found == status
+    assert answer["error"]
+    assert "Traceback" not in answer["error"]
+
+
+def test_a_request_without_a_length(served):
+    status, _, answer = call(served, "/api/write", iter([b"{}"]), transfer_encoding="chunked")
+    assert (status, answer["error"]) == (411, "the length of the request is missing")
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:8421", True),
+        ("127.0.0.1:8421", True),
+        ("[::1]:8421", True),
+        ("192.168.1.4", True),
+        ("laptop.local:80", True),
+        ("", False),
+        ("laptop.local.evil.example", False),
+        ("[evil.example]", False),
+        ("localhost.evil.example:8421", False),
+    ],
+)
+def test_names_that_cannot_be_rebound(host, known):
+    assert Guard(FastAPI(), ("laptop.local",)).known(host) is known
+
+
+def test_a_reader_who_leaves_stops_the_writing(served):
+    """Otherwise the fifth of these would find all writers busy."""
+    netloc = urllib.parse.urlsplit(served).netloc
+    wish = json.dumps({"model": "first", "new": 2000, "temperature": 2.0, "top_p": 1.0})
+    for _ in range(12):
+        connection = http.client.HTTPConnection(netloc, timeout=60)
+        connection.request("POST", "/api/write", wish, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        answer.readline()
+        answer.close()
+        connection.close()

@@ -1,0 +1,74 @@
+"""Tokens and chances: the same as the library gives without a page."""
+
+import threading
+
+import pytest
+import torch
+
+from toeplix import load
+from toeplix.data import Tokenizer
+from toeplix.explorer.writing import CHUNK, LONGEST, Text, write
+from toeplix.generate import Sampling, generate
+
+PROMPTS = ["", "7: one two", "one " * CHUNK]
+
+
+@pytest.fixture(scope="module")
+def speaker(trained):
+    checkpoint = trained / "first" / "model"
+    return load(checkpoint), Tokenizer.load(checkpoint)
+
+
+def written(speaker, prompt, new=12, seed=5, **how):
+    alone = threading.Lock()
+    return list(write(*speaker, prompt, new=new, seed=seed, sampling=Sampling(**how), alone=alone))
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("how", [{}, {"temperature": 1.3, "top_p": 0.9, "top_k": 40}])
+def test_it_draws_what_generate_draws(speaker, prompt, how):
+    model, tokenizer = speaker
+    tokens = [tokenizer.start, *tokenizer.encode(prompt)]
+    ends = [tokenizer.end]
+    (row,) = generate(model, [tokens], new=12, sampling=Sampling(**how), seed=5, stop_tokens=ends)
+    events = written(speaker, prompt, **how)
+    assert [event["token"] for event in events if event["kind"] == "prompt"] == tokens[1:]
+    assert [event["token"] for event in events if event["kind"] == "model"] == row
+    text = "".join(event["text"] for event in events)
+    assert text == prompt + tokenizer.decode(row)
+
+
+def test_chances_are_those_of_one_forward_pass(speaker):
+    model, tokenizer = speaker
+    events = written(speaker, "one two three", temperature=0.9)
+    tokens = [tokenizer.start, *(event["token"] for event in events)]
+    with torch.no_grad():
+        chances = model(torch.tensor([tokens]))[0].softmax(1)
+    for place, event in enumerate(events):
+        here = chances[place]
+        assert event["p"] == pytest.approx(float(here[event["token"]]), rel=1e-4)
+        assert event["bits"] == pytest.approx(-float(here[event["token"]].log2()), abs=1e-3)
+        best = here.sort(descending=True).values[: len(event["top"])]
+        assert [p for _, p in event["top"]] == pytest.approx(best.tolist(), rel=1e-4)
+        assert event["rank"] == 1 + int((here > here[event["token"]]).sum())
+
+
+def test_characters_of_several_bytes_come_whole(speaker):
+    _, tokenizer = speaker
+    text = Text(tokenizer)
+    pieces = [text.after(token) for token in tokenizer.encode("déjà 漢")]
+    assert "".join(pieces) == "déjà 漢"
+    assert "" in pieces
+    assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
+
+
+def test_nobody_is_kept_waiting_between_tokens(speaker):
+    alone = threading.Lock()
+    for _ in write(*speaker, "one", new=5, seed=0, sampling=Sampling(), alone=alone):
+        assert alone.acquire(blocking=False)
+        alone.release()
+
+
+def test_too_long_a_prompt(speaker):
+    with pytest.raises(ValueError, match=f"at most {LONGEST}"):
+        written(speaker, "one two " * LONGEST)

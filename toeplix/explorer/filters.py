@@ -1,0 +1,63 @@
+"""What is drawn of a model's filters: taps, symbols, and certified indices beside those of noise."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toeplix.spectrum import indices, layers, symbol
+from toeplix.spectrum.null import noise
+
+POINTS, MOST = 4096, 2**16  # of a symbol; 32 for every tap
+DIGITS = 6
+
+
+class Filters:
+    """All filters of a checkpoint, read and proven once."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        found, self.config = layers.read(checkpoint)
+        self._found = {layer.name: layer.kernel for layer in found}
+        self.rows = [row for layer in found for row in _rows(layer)]
+
+    def one(self, layer: str, head: int, kernel: int) -> dict[str, Any]:
+        """Taps, and half of the symbol: from theta = 0 to pi, the rest is its mirror image."""
+        taps = self.taps(layer, head, kernel)
+        curve = half(taps)
+        return {"taps": _rounded(taps), "re": _rounded(curve.real), "im": _rounded(curve.imag)}
+
+    def taps(self, layer: str, head: int, kernel: int) -> Tensor:
+        found = self._found.get(layer)
+        if found is None or not (0 <= head < found.shape[0] and 0 <= kernel < found.shape[1]):
+            raise LookupError(f"there is no filter {layer}, head {head}, kernel {kernel}")
+        return found[head, kernel]
+
+
+def half(taps: Tensor) -> Tensor:
+    """The symbol at equal steps from theta = 0 to pi, both ends included."""
+    taps_up = 2 ** (len(taps) - 1).bit_length()
+    points = max(POINTS, taps_up, min(32 * taps_up, MOST))
+    return symbol(taps.double(), points)[: points // 2 + 1]
+
+
+def _rows(layer: layers.Layer) -> list[dict[str, Any]]:
+    rows = []
+    for name, head, number, taps in layer.filters():
+        row: dict[str, Any] = {"name": name, "layer": layer.name, "head": head, "kernel": number}
+        row |= {"taps": len(taps)}
+        if not taps.isfinite().all() or not taps.any():
+            why = "zero filter" if taps.isfinite().all() else "not finite"
+            rows.append(row | {"index": None, "status": why, "margin": None})
+            continue
+        (proof,) = indices(taps[None])
+        chance = noise(len(taps))
+        row |= {"index": proof.index, "status": proof.status, "margin": proof.margin}
+        rows.append(row | {"noise_mean": chance.mean, "noise_deviation": chance.deviation})
+    return rows
+
+
+def _rounded(values: Tensor) -> list[float]:
+    """Six digits: a third of what JSON would take."""
+    clean = torch.nan_to_num(values.double(), 0.0, 0.0, 0.0)
+    return [float(f"{value:.{DIGITS}g}") for value in clean.tolist()]

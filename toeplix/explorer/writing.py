@@ -1,0 +1,125 @@
+"""Text from a model, token by token, with the chance of each and of what else could have stood there.
+
+The prompt's tokens come first, with the chances that the model gave them; then those that it draws, the
+same as `toeplix.generate` draws from the same seed.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toeplix.data import Tokenizer
+from toeplix.generate import Sampling, probabilities
+from toeplix.model import LanguageModel
+
+SHOWN = 8  # alternatives
+CHUNK = 256  # positions of a prompt that are read at once
+LONGEST = 4096  # tokens of a prompt
+Event = dict[str, Any]
+
+
+def write(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    new: int,
+    sampling: Sampling,
+    seed: int,
+    alone: AbstractContextManager[Any],
+) -> Iterator[Event]:
+    """A token each. `alone` is entered for every piece of computing, and left before each token."""
+    tokens = [tokenizer.start, *tokenizer.encode(prompt)]
+    if len(tokens) > LONGEST:
+        raise ValueError(f"the prompt has {len(tokens)} tokens: at most {LONGEST}")
+    if max(tokens) >= model.config.vocab:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
+        )
+    text = Text(tokenizer)
+    state, last = model.start(new), torch.empty(0)
+    for first in range(0, len(tokens), CHUNK):
+        with alone, torch.no_grad():
+            part = torch.tensor([tokens[first : first + CHUNK]])
+            features, state = model.advance(part, state)
+            logits = model.logits(features)[0]
+        following = tokens[first + 1 : first + CHUNK + 1]
+        for scores, token in zip(logits, following, strict=False):
+            yield _event("prompt", scores, token, text)
+        last = logits[-1]
+    yield from _drawn(model, last, state, tokens, text, new, sampling, seed, alone)
+    if rest := text.rest():
+        yield {"kind": "rest", "text": rest}
+
+
+def _drawn(
+    model: LanguageModel,
+    scores: Tensor,
+    state: Any,
+    tokens: list[int],
+    text: "Text",
+    new: int,
+    sampling: Sampling,
+    seed: int,
+    alone: AbstractContextManager[Any],
+) -> Iterator[Event]:
+    seen, generator = set(tokens), torch.Generator().manual_seed(seed)
+    for count in range(1, new + 1):
+        chances = probabilities(scores, sampling, seen)
+        if sampling.temperature == 0:
+            token = int(chances.argmax())
+        else:
+            token = int(torch.multinomial(chances, 1, generator=generator))
+        seen.add(token)
+        yield _event("model", scores, token, text)
+        if token == text.tokenizer.end or count == new:
+            return
+        with alone:
+            logits, state = model.step(torch.tensor([[token]]), state)
+            scores = logits[0, -1]
+
+
+def _event(kind: str, scores: Tensor, token: int, text: "Text") -> Event:
+    """What is shown of one token; chances are the model's own, at temperature 1."""
+    chances = torch.softmax(scores.double(), 0)
+    best, which = chances.topk(min(SHOWN, len(chances)))
+    chance = float(chances[token])
+    return {
+        "kind": kind,
+        "token": token,
+        "text": text.after(token),
+        "name": text.name(token),
+        "p": chance,
+        "bits": -math.log2(max(chance, 1e-300)),
+        "rank": int((chances > chance).sum()) + 1,
+        "top": [[text.name(int(i)), float(p)] for p, i in zip(best, which, strict=True)],
+    }
+
+
+class Text:
+    """Tokens as text, a character of several bytes when it is complete."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._shown = ""
+
+    def after(self, token: int) -> str:
+        """What became certain by this token."""
+        self._tokens.append(token)
+        whole = self.tokenizer.decode(self._tokens)
+        if whole.endswith("\N{REPLACEMENT CHARACTER}"):
+            return ""
+        piece, self._shown = whole[len(self._shown) :], whole
+        return piece
+
+    def rest(self) -> str:
+        return self.tokenizer.decode(self._tokens)[len(self._shown) :]
+
+    def name(self, token: int) -> str:
+        """A token alone, control tokens spelled out."""
+        return self.tokenizer.decode([token], control=True)
