@@ -120,3 +120,23 @@ def test_what_is_no_run(tmp_path, monkeypatch, capsys, name, record, rows, words
     assert words in error
     assert error.count("\n") == 1
     assert not (folder / "report.html").exists()
+
+
+def test_words_without_a_page(monkeypatch, run, capsys):
+    report(monkeypatch, run)
+    assert capsys.readouterr().out.rstrip() == (run / "report.md").read_text().rstrip()
+    (run / "report.md").unlink()
+    with pytest.raises(SystemExit) as ended:
+        report(monkeypatch, run)
+    assert ended.value.code == 2
+    assert "has no report.md" in capsys.readouterr().err
+
+
+def test_the_page_of_claims_may_be_named(monkeypatch, tmp_path, capsys):
+    """Also when it is there already, which is no run."""
+    (tmp_path / "results").mkdir()
+    places = ["--out", tmp_path / "claims.md", "--results", tmp_path / "results"]
+    places += ["--figures", tmp_path / "figures", "--html", tmp_path / "claims.html"]
+    for _ in range(2):
+        report(monkeypatch, *places)
+        assert "C20" in (tmp_path / "claims.html").read_text()

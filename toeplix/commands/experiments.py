@@ -93,24 +93,37 @@ def report(
     results: RESULTS = Path("results"),
     figures: Annotated[Path, typer.Option(help="Directory of drawings.")] = Path("figures"),
 ) -> None:
-    """Report on a run as one HTML page to send around, or on the paper's claims.
+    """Report on a run, in words or as one HTML page to send around, or on the paper's claims.
 
     `toeplix report RUN --html [FILE]`: loss curves, settings, cost, the last sample, and the symbols of
-    the filters. `toeplix report`: draws all figures and writes the table of claims (what holds, what
-    fails, what is open) as a document and as a page (`--html [FILE]`).
+    the filters; without --html the words that the run left. `toeplix report`: draws all figures and
+    writes the table of claims (what holds, what fails, what is open) as a document and as a page
+    (`--html [FILE]`).
     """
-    if run is not None and file is None and html and not run.exists() and run.suffix == ".html":
+    if run is not None and file is None and run.suffix == ".html" and not run.is_dir():
         run, file = None, run  # no run: the page of claims, by its name
     if run is not None:
-        from toeplix.explorer import run_report
-
-        print(run_report.write(run, file))
+        print(_of_run(run, file, html or file is not None))
         return
     from toeplix.experiments.report import write
 
     page = file or Path("runs/experiments.html")
     write(out, page, results=results, figures=figures)
     print(f"{out}\n{page}")
+
+
+def _of_run(run: Path, file: Path | None, html: bool) -> Any:
+    from toeplix.summary import REPORT
+
+    if not html and run.is_dir():
+        if not (run / REPORT).is_file():
+            raise FileNotFoundError(
+                f"{run} has no {REPORT}, which a run leaves at its end; --html tells what is there"
+            )
+        return (run / REPORT).read_text(encoding="utf-8").rstrip()
+    from toeplix.explorer import run_report
+
+    return run_report.write(run, file)
 
 
 def _chosen(names: list[str] | None) -> list[str]:

@@ -1,5 +1,6 @@
 """The table of claims and the figures, from the results of a checkout; without any, it says so."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from toeplix.experiments.report import NOT_YET, SHOWN, figure_file, verdicts
 def table(results: Path, figures: Path) -> dict[str, Any]:
     """Every claim with what the rows say of it, and the figures that are there."""
     present = results.is_dir()
-    said = verdicts(results) if present else {name: {} for name in CLAIMS}
+    said = _verdicts(results, _stamp(results)) if present else {name: {} for name in CLAIMS}
     where = f"from the rows in {results}"
     absent = (
         f"No results here: there is no {results}. The claims stand below without a verdict; start "
@@ -40,6 +41,17 @@ def table(results: Path, figures: Path) -> dict[str, Any]:
             for (name, scale), file in drawn(figures).items()
         ],
     }
+
+
+@lru_cache(maxsize=1)
+def _verdicts(results: Path, stamp: tuple[Any, ...]) -> Any:
+    """Seconds of work, done again when a file of rows has changed."""
+    return verdicts(results)
+
+
+def _stamp(results: Path) -> tuple[Any, ...]:
+    files = sorted(results.glob("*/*.jsonl"))
+    return tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
 def drawn(figures: Path) -> dict[tuple[str, str], Path]:

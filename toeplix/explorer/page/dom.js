@@ -34,14 +34,22 @@ export async function send(path, body, signal) {
   return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal }));
 }
 
-// Runs work that may fail; what went wrong is shown, what was stopped on purpose is not.
+let clock = 0; // counts beginnings and problems
+let said = 0; // when the problem was that is shown
+
+// Runs work that may fail; what went wrong is shown, what was stopped on purpose is not. Success takes
+// back problems from before it began, not those of something else meanwhile.
 export async function attempt(work) {
+  const began = ++clock;
   try {
     const result = await work();
-    problem("");
+    if (said < began) problem("");
     return result;
   } catch (error) {
-    if (error.name !== "AbortError") problem(error.message);
+    if (error.name !== "AbortError") {
+      problem(error.message);
+      said = ++clock;
+    }
     return undefined;
   }
 }

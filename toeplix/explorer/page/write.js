@@ -38,7 +38,6 @@ export function write() {
     const span = row.add(event.text || "·", `${visible(event.name)}, ${percent(event.p)}`);
     if (event.kind === "prompt") span.className = "prompt";
     span.style.backgroundColor = shade(event.p);
-    box.scrollTop = box.scrollHeight;
   }
 
   function sum(began) {
@@ -62,10 +61,12 @@ export function write() {
     const began = performance.now();
     await attempt(async () => {
       const response = await send("/api/write", wish, signal);
-      for await (const event of lines(response.body)) {
+      for await (const several of lines(response.body)) {
         if (signal.aborted) break; // lines that had come already
-        add(event);
+        several.forEach(add);
+        box.scrollTop = box.scrollHeight;
         sum(began);
+        await new Promise((resume) => setTimeout(resume)); // or Stop would wait for the last token
       }
     });
     if (stopping?.signal === signal) find("write-stop").disabled = true;
@@ -87,6 +88,7 @@ export function write() {
   };
 }
 
+// Whatever lines have come, together.
 async function* lines(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -95,7 +97,7 @@ async function* lines(stream) {
     if (done) return;
     const parts = (rest + value).split("\n");
     rest = parts.pop();
-    for (const part of parts) yield JSON.parse(part);
+    yield parts.map((part) => JSON.parse(part));
   }
 }
 
