@@ -19,6 +19,8 @@ COLOURS = {
     "llama": "#222222",
     "window": "#8a8a8a",
     "linear": "#e69f00",
+    "frozen": "#7b3294",
+    "ones": "#a6761d",
 }
 MARKERS = {
     "toeplitz": "o",
@@ -29,6 +31,8 @@ MARKERS = {
     "llama": "X",
     "window": "P",
     "linear": "*",
+    "frozen": "<",
+    "ones": ">",
 }
 OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#8a8a8a")
 
