@@ -17,6 +17,7 @@ from toeplix.commands.eval import evaluate
 from toeplix.commands.experiments import figure, report, run
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
+from toeplix.commands.serve import serve
 from toeplix.commands.spectrum import spectrum
 from toeplix.commands.train import command as train
 
@@ -33,6 +34,7 @@ app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
+app.command("serve")(serve)
 app.command("spectrum")(spectrum)
 app.command("eval", no_args_is_help=True)(evaluate)
 app.command("run")(run)

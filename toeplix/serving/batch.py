@@ -7,6 +7,7 @@
 whose caches hold one position for all rows. Either way a row gives what it gives alone, but for rounding.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -19,6 +20,8 @@ from toeplix.model import LanguageModel, MixerLM, MixerState
 
 class Batch(ABC):
     """Rows in the order in which they were added."""
+
+    chunk = 512  # positions of a prompt that are read between two steps
 
     def __init__(self, model: LanguageModel, life: int) -> None:
         self.model, self.life = model, life
@@ -68,13 +71,15 @@ class Together(Batch):
 
 
 class Apart(Batch):
+    """See the module."""
+
+    chunk = 2048  # Mamba 2 reads the first chunk at once and the rest position by position
+
     def __init__(self, model: LanguageModel, life: int) -> None:
         super().__init__(model, life)
         self._states: list[Any] = []
 
     def add(self, state: Any, copies: int) -> None:
-        import copy
-
         self._states += [copy.deepcopy(state) for _ in range(copies - 1)] + [state]
         self.rows = len(self._states)
 
