@@ -53,6 +53,7 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
         new = min(USUAL, limits.tokens) if asked.max_tokens is None else asked.max_tokens
         if new == 0 and not asked.echo:
             raise Refusal(400, "max_tokens: 0 is for echo only", param="max_tokens")
+        _check_amount(service, asked, new, len(asked.prompt))
         prompts = await run_in_threadpool(lambda: [_prompt(service, each) for each in asked.prompt])
         answer = _answer(service, prompts, asked, new, bool(asked.echo))
         return await _respond(request, answer, asked, Completions)
@@ -60,13 +61,13 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
     @app.post("/v1/chat/completions", response_model=None)
     async def chat(asked: Chat, request: Request) -> Response:
         _known(service, asked.model)
-        wanted = asked.max_completion_tokens or asked.max_tokens
         if asked.max_tokens == 0:
             raise Refusal(400, "max_tokens: at least 1 is needed", param="max_tokens")
+        new = asked.max_completion_tokens or asked.max_tokens or limits.tokens
+        _check_amount(service, asked, new, 1)
         messages = [(message.role, message.text) for message in asked.messages]
         tokens = await run_in_threadpool(service.conversations.tokens, messages)
-        prompts = [Prompt(tokens=tokens)]
-        answer = _answer(service, prompts, asked, wanted or limits.tokens, False)
+        answer = _answer(service, [Prompt(tokens=tokens)], asked, new, False)
         return await _respond(request, answer, asked, Chats)
 
     @app.get("/health")
@@ -102,17 +103,21 @@ def _prompt(service: Service, given: str | list[int]) -> Prompt:
     return Prompt(tokens=given, text=tokenizer.decode(given))
 
 
-def _answer(service: Service, prompts: list[Prompt], asked: Asked, new: int, echo: bool) -> Answer:
+def _check_amount(service: Service, asked: Asked, new: int, prompts: int) -> None:
+    """Before any text is turned into tokens."""
     limits = service.limits
     if new > limits.tokens:
         message = f"max_tokens: {new} is more than the {limits.tokens} that this server writes"
         raise Refusal(400, message, param="max_tokens")
-    if len(prompts) * asked.choices > limits.choices:
-        message = f"n: {len(prompts)} prompts times {asked.choices} choices are more than {limits.choices}"
+    if prompts * asked.choices > limits.choices:
+        message = f"{prompts} prompts times n={asked.choices} is more than {limits.choices} choices"
         raise Refusal(400, message, param="n")
-    longest = max(len(prompt.tokens) for prompt in prompts)
-    if longest > limits.prompt:
-        message = f"the prompt has {longest} tokens, the server reads at most {limits.prompt}"
+
+
+def _answer(service: Service, prompts: list[Prompt], asked: Asked, new: int, echo: bool) -> Answer:
+    most, longest = service.limits.prompt, max(len(prompt.tokens) for prompt in prompts)
+    if longest > most:
+        message = f"the prompt has {longest} tokens, the server reads at most {most}"
         raise Refusal(400, message, param="prompt", code="context_length_exceeded")
     return Answer(service, prompts, asked, new=new, echo=echo)
 

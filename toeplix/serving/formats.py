@@ -1,7 +1,4 @@
-"""Answers as OpenAI writes them: `/v1/completions` and `/v1/chat/completions`, whole or in chunks.
-
-{"id", "object", "created", "model", "choices": [{"index", ..., "logprobs", "finish_reason"}], "usage"}
-"""
+"""Answers as OpenAI writes them: `/v1/completions` and `/v1/chat/completions`, whole or in chunks."""
 
 import functools
 import secrets
@@ -137,6 +134,7 @@ def byte_of() -> dict[str, int]:
     return table | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
+@functools.lru_cache(maxsize=2**16)
 def token_bytes(tokenizer: Tokenizer, token: int) -> bytes:
     """What a token stands for; exact for byte-level tokenizers."""
     name = tokenizer.backend.id_to_token(token)

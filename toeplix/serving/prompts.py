@@ -6,8 +6,8 @@ came with the tokenizer (Jinja, in a sandbox, as Hugging Face does), or, without
     user: ...
     assistant:
 
-and an answer then ends where the next turn would begin. In templates control tokens are control tokens; in
-what people write they stay text, so that nobody can end a turn in another's name.
+and an answer then ends where the next turn would begin. In templates control tokens are control
+tokens; in what people write they stay text, so that nobody can end a turn in another's name.
 """
 
 import json

@@ -17,6 +17,8 @@ import uvicorn
 from toeplix.serving.api import application
 from toeplix.serving.service import Service
 
+CONNECTIONS = 1024  # at a time; beyond, uvicorn answers 503
+
 
 class Server(uvicorn.Server):
     """Uvicorn, draining: after `stop` no request is taken, and those that were taken are answered."""
@@ -40,6 +42,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             ws="none",
+            limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=max(1, round(service.limits.drain)),
         )
         super().__init__(config)

@@ -40,7 +40,7 @@ class Writer:
         return shown if self.stopped else shown + held
 
     def _decoded(self, complete: bool) -> str:
-        """Text that the tokens add, in the light of those before: where words join, spaces depend on it."""
+        """Text that the tokens add, in the light of those before, on which spaces may depend."""
         before = self._tokenizer.decode(self._tokens[: self._known])
         text = self._tokenizer.decode(self._tokens)
         if text.endswith(UNKNOWN) and not complete:
