@@ -72,12 +72,14 @@ def test_rows_may_move_in_the_middle_of_wide_tiles(kind, monkeypatch):
 
 
 def test_memory_follows_the_rows():
-    kernel = torch.randn(1, 64)
-    state = Rolling(kernel, torch.randn(16, 5, 1, 8), life=100)
+    x, kernel = random_pair(16, 60, 1, 8, 64)
+    state = Rolling(kernel, x[:, :5], life=100)
     many = state.bytes
-    state.select(torch.tensor([3]))
+    state.select(torch.tensor([13]))
     assert state.bytes <= many // 4
-    state.join(torch.randn(15, 9, 1, 8))
+    y = torch.stack([state.step(part) for part in x[13:14, 5:].unbind(1)], 1)
+    torch.testing.assert_close(y, spelled_out(x, kernel)[13:14, 5:])
+    state.join(x[:15, :9])
     assert state.bytes == many
     short = Rolling(torch.randn(1, 4096), torch.randn(16, 5, 1, 8), life=100)
     assert short.bytes < 16 * 4096 * 8 * 4 / 8, "a short life needs no long ring"

@@ -76,7 +76,7 @@ class Rolling(Online):
             wanted = columns.unflatten(0, (-1, self.channels))[moved].flatten()
             channels = torch.arange(self.channels, device=columns.device)
             places = torch.tensor(moved, device=columns.device)[:, None] * self.channels + channels
-            self._make_room(len(rows))
+            self._make_room(max(len(rows), self.batch))
             for store in self._stores.values():
                 store[..., places.flatten()] = store[..., wanted]
         self._look(len(rows))

@@ -254,7 +254,13 @@ class Engine:
         if job.new == 0:
             ticket.cancel(row.number)
             return
-        token = row.draw(logits, job.sampling)
+        try:
+            token = row.draw(logits, job.sampling)
+        except RuntimeError:  # logits that are no numbers; other rows may be well
+            log.exception("a row could not be drawn")
+            self._tell(ticket, Failed())
+            ticket.cancel()
+            return
         self.counts.drawn += 1
         ended = "stop" if token in job.ends else "length" if len(row.new) == job.new else None
         score = None if job.top is None else _score(logits, token, job.top)
