@@ -64,4 +64,6 @@ def test_nothing_of_a_stop_string_is_shown_before_it_is_known(stop):
         shown += writer.add(token)
         assert TEXT.startswith(shown)
         assert len(shown) <= TEXT.index(stop)
+        if writer.stopped:
+            break
     assert writer.stopped
