@@ -117,9 +117,9 @@ def test_a_short_siege(capsys):
     from rich.console import Console
 
     model = Model(dim=16, depth=2, context=32, vocab=270)
-    load = {"clients": [1, 4], "streams": 16, "seconds": 2.0, "new": 12, "rounds": 1}
+    load = {"clients": [1, 4], "streams": 8, "seconds": 2.0, "new": 12, "rounds": 1}
     found = serving.run(Console(), model=model, **load)
     assert found["endurance"]["answers"] > 0
     assert found["endurance"]["lost"] == found["endurance"]["wrong"] == 0
     assert [row["clients"] for row in found["throughput"]] == [1, 4]
-    assert "16 streams for 2 s" in capsys.readouterr().out
+    assert "8 streams for 2 s" in capsys.readouterr().out

@@ -3,13 +3,12 @@
     throughput    1, 4, 16, ... clients at a time, in turns; tokens a second, as ratios to one
     endurance     many streams for a bounded time, each answer compared with that of one asked alone
 
-The server is a process of its own (`toeplix serve`), and so is the crowd of clients, which reads
-server-sent events from plain sockets: Python's HTTP clients would be the slower side.
+The server is a process of its own (`toeplix serve`). The crowd of clients reads server-sent events from
+plain sockets: Python's HTTP clients would be the slower side.
 """
 
 import asyncio
 import json
-import multiprocessing
 import os
 import signal
 import statistics
@@ -18,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +73,7 @@ def run(
 ) -> dict[str, Any]:
     """Both parts, as tables and as a document."""
     with served(model) as (process, port):
-        asked = questions(QUESTIONS, new)
+        asked = questions(min(QUESTIONS, streams), new)
         expected = [answer for answer, _ in crowd(port, [[each] for each in asked], at_once=1)]
         rows = throughput(console, port, clients, rounds, new)
         lasting = endurance(console, process.pid, port, streams, seconds, asked, expected)
@@ -99,21 +99,21 @@ def served(model: Model) -> Iterator[tuple["subprocess.Popen[str]", int]]:
         save(build(model), folder)
         threads = str(torch.get_num_threads())
         command = [sys.executable, "-m", "toeplix", "serve", folder, "--port", "0", "--name", NAME]
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [*command, "--threads", threads],
             stdout=subprocess.PIPE,
             text=True,
             env={name: value for name, value in os.environ.items() if name != "TOEPLIX_API_KEY"},
-        )
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if "/v1" not in line:
-                raise OSError("the server did not start")
-            yield process, int(line.rstrip().removesuffix("/v1").rpartition(":")[2])
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(90)
+        ) as process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                if "/v1" not in line:
+                    raise OSError("the server did not start")
+                yield process, int(line.rstrip().removesuffix("/v1").rpartition(":")[2])
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(90)
 
 
 def throughput(
@@ -161,16 +161,14 @@ def endurance(
     expected: list[str],
 ) -> dict[str, Any]:
     """Streams without a pause; lost answers, mixed-up answers, and memory over time."""
-    context = multiprocessing.get_context("spawn")
     memory: list[tuple[float, int]] = []
-    with context.Pool(1) as pool:
-        pool.apply(os.getpid)  # the process has started
-        until = time.monotonic() + seconds
-        working = pool.apply_async(_besiege, (port, streams, until, asked))
-        while not working.ready():
+    until = time.monotonic() + seconds
+    with ThreadPoolExecutor(1) as aside:
+        working = aside.submit(_besiege, port, streams, until, asked)
+        while not working.done():
             memory.append((time.monotonic() - until + seconds, resident(pid)))
-            working.wait(max(0.05, seconds / 200))
-        found = working.get()
+            wait([working], max(0.05, seconds / 200))
+        found = working.result()
     wrong = sum(text != expected[number] for number, text in found if text is not None)
     half = [size for at, size in memory if seconds / 4 < at <= seconds / 2] or [memory[-1][1]]
     last = [size for at, size in memory if 3 * seconds / 4 < at <= seconds] or [memory[-1][1]]
