@@ -9,7 +9,7 @@ from toeplix import Model, build
 from toeplix.generate import GREEDY, Sampling, generate
 from toeplix.serving.engine import Draining, Drawn, Engine, Failed, Full, Job, Read
 
-SIZES = {"vocab": 37, "context": 24, "dim": 16, "depth": 2, "state": 8, "window": 7}
+SIZES = {"vocab": 37, "context": 24, "dim": 16, "depth": 1, "state": 8, "window": 7}
 
 
 def model_of(arch, **more):
@@ -47,7 +47,7 @@ def engine_of():
     engines = []
 
     def start(model, **how):
-        engines.append(Engine(model, **({"rows": 5, "queue": 50, "life": 60} | how)))
+        engines.append(Engine(model, **({"rows": 4, "queue": 50, "life": 60} | how)))
         return engines[-1]
 
     yield start
@@ -55,7 +55,7 @@ def engine_of():
         engine.close()
 
 
-@pytest.mark.parametrize("arch", ["toeplitz", "masked", "hyena", "linear", "llama", "mamba2"])
+@pytest.mark.parametrize("arch", ["toeplitz", "hyena", "llama"])
 def test_rows_are_as_alone(arch, engine_of):
     """Prompts in pieces of 7, several rows of one prompt, more rows than there is room for."""
     model = model_of(arch)
@@ -63,11 +63,11 @@ def test_rows_are_as_alone(arch, engine_of):
     jobs = [
         Job(
             prompt=[(3 * i + j) % 37 for j in range(length)],
-            new=5 + 4 * i,
+            new=3 + 3 * i,
             sampling=GREEDY if i % 2 else Sampling(temperature=0.9, top_p=0.9),
             seeds=range(i, i + 1 + i % 3),
         )
-        for i, length in enumerate((1, 2, 8, 15, 7, 30, 22, 3))
+        for i, length in enumerate((1, 8, 15, 30, 2))
     ]
     for job, events in zip(jobs, finished(engine, jobs), strict=True):
         assert isinstance(events[0], Read)
