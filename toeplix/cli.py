@@ -19,6 +19,7 @@ from toeplix.commands.explore import explore
 from toeplix.commands.generate import generate
 from toeplix.commands.plan import plan
 from toeplix.commands.probe import probe
+from toeplix.commands.serve import serve
 from toeplix.commands.spectrum import spectrum
 from toeplix.commands.train import command as train
 
@@ -36,6 +37,7 @@ app.command("demo")(demo)
 app.command("plan")(plan)
 app.command("generate")(generate)
 app.command("probe", no_args_is_help=True)(probe)
+app.command("serve")(serve)
 app.command("spectrum")(spectrum)
 app.command("explore")(explore)
 app.command("eval", no_args_is_help=True)(evaluate)

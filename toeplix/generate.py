@@ -60,6 +60,8 @@ def probabilities(
     if sampling.temperature == 0:
         return torch.nn.functional.one_hot(logits.argmax(), len(logits)).float()
     chances = torch.softmax((logits - logits.max()).double() / sampling.temperature, 0)
+    if (sampling.min_p, sampling.top_p, sampling.top_k) == (0, 1, 0):
+        return chances.float()  # nothing to sort for
     falling, order = chances.sort(descending=True, stable=True)
     keep = falling >= sampling.min_p * falling[0]
     keep &= (falling.cumsum(0) - falling) < sampling.top_p
@@ -112,7 +114,7 @@ def stream(
     try:
         for length in sorted({len(prompt) for prompt in prompts}):
             rows = [
-                _Row(number, list(prompt), seeds[number])
+                Row(number, list(prompt), seeds[number])
                 for number, prompt in enumerate(prompts)
                 if len(prompt) == length
             ]
@@ -135,7 +137,7 @@ def stream(
         model.train(training)
 
 
-class _Row:
+class Row:
     """One prompt, what was generated after it, and its own random numbers."""
 
     def __init__(self, number: int, prompt: list[int], seed: int) -> None:
@@ -146,10 +148,10 @@ class _Row:
         self._generator = torch.Generator().manual_seed(seed)
 
     def draw(self, logits: Tensor, sampling: Sampling) -> int:
-        chances = probabilities(logits, sampling, self.seen)
-        if sampling.temperature == 0:
-            token = int(chances.argmax())
+        if sampling == GREEDY:
+            token = int(logits.argmax())
         else:
+            chances = probabilities(logits, sampling, self.seen)
             token = int(torch.multinomial(chances.cpu(), 1, generator=self._generator))
         self.new.append(token)
         self.seen.add(token)

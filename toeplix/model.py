@@ -22,6 +22,7 @@ from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.channel import ChannelMixer
 from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.rows import RowState
 
 
 class LanguageModel(nn.Module, ABC):
@@ -191,6 +192,29 @@ class MixerState(NamedTuple):
 
     bank: FilterBank
     parts: list[Any]
+
+    def share(self, rows: int, life: int) -> None:
+        """After a past: from now on single positions, of rows that come, stay for `life`, and go."""
+        self.bank.share(life)
+        for state in self._states():
+            state.share(rows)
+
+    def admit(self, other: "MixerState", rows: int) -> None:
+        """The rows, so many, of a state that has read their past, after those that are here."""
+        self.bank.admit(other.bank)
+        for mine, theirs in zip(self._states(), other._states(), strict=True):
+            theirs.share(rows)
+            mine.admit(theirs)
+
+    def select(self, rows: Int[Tensor, " r"]) -> None:
+        """Go on with these rows, in this order."""
+        self.bank.select(rows)
+        for state in self._states():
+            state.select(rows)
+
+    def _states(self) -> list[RowState]:
+        lists = [part if isinstance(part, list) else [part] for part in self.parts]
+        return [state for states in lists for state in states]
 
 
 @torch.no_grad()

@@ -161,6 +161,33 @@ def evaluating(
     _report(scoring.run(_console(threads), data_root, questions, sizes, rounds), out)
 
 
+@bench.command()
+def serve(
+    clients: Annotated[
+        list[int] | None, typer.Argument(help="Clients at a time; default: 1 4 16.")
+    ] = None,
+    streams: Annotated[int, typer.Option(min=1, help="In the lasting part.")] = 64,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long it lasts.")] = 60.0,
+    new: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of every number of clients.")] = 3,
+    dim: Annotated[int, typer.Option(min=8, help="Width of the model.")] = 512,
+    depth: Annotated[int, typer.Option(min=1, help="Layers of the model.")] = 8,
+    context: Annotated[int, typer.Option(min=2, help="Taps of its filters.")] = 512,
+    vocab: Annotated[int, typer.Option(min=270, help="Tokens.")] = 8000,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """`toeplix serve` under load: many clients beside one, and whether every answer is right."""
+    from toeplix.bench import serving
+    from toeplix.config import Model
+
+    console = _console(threads)
+    counts = clients or [1, 4, 16]
+    model = Model(dim=dim, depth=depth, context=context, vocab=vocab)
+    load = {"clients": counts, "streams": streams, "seconds": seconds, "new": new, "rounds": rounds}
+    _report(serving.run(console, model=model, **load), out)
+
+
 def _console(threads: int | None) -> Console:
     if threads is not None:
         import torch

@@ -12,7 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from toeplix.mixers.rows import Positions, RowState, each, picked, times
 from toeplix.ops import Decoder, decoder, toeplitz_continued, toeplitz_windowed
+from toeplix.ops.rolling import Rolling
 
 
 class Filter(nn.Module):
@@ -60,17 +62,16 @@ class Filter(nn.Module):
         heads, kernels = self.kernel.shape[:2]
         return y if kernels == 1 else y.unflatten(2, (heads, kernels)).sum(3)
 
-    def _bias(self, first: int, last: int) -> Float[Tensor, "t h 1"]:
+    def _bias(self, first: Positions, count: int) -> Float[Tensor, "#b t h 1"]:
         context = self.bias.shape[1]
-        if last <= context:
-            return self.bias[:, first:last].t()[:, :, None]
-        time = torch.arange(first, last, device=self.bias.device).clamp(max=context - 1)
-        return self.bias[:, time].t()[:, :, None]
+        if isinstance(first, int) and first + count <= context:
+            return self.bias[:, first : first + count].t()[None, :, :, None]
+        return self.bias[:, times(first, count, context - 1)].permute(1, 2, 0)[..., None]
 
     def extend(self, x: Float[Tensor, "b k h c"], state: "FilterState") -> Tensor:
-        first, last = state.position, state.position + x.shape[1]
+        first = state.position
         y = state.extend(self._neighbours(x), self.kernel.flatten(0, 1))
-        return self._sum(y) + self._bias(first, last).to(x.dtype)
+        return self._sum(y) + self._bias(first, x.shape[1]).to(x.dtype)
 
 
 class FilterBank:
@@ -94,6 +95,11 @@ class FilterBank:
     def open(self) -> None:
         if self.decoder is not None or not self._states or self._states[0].history is None:
             return
+        kernel, past = self._collect()
+        self.decoder = decoder(kernel, past, horizon=self.horizon, kind=self.kind)
+
+    def _collect(self) -> tuple[Float[Tensor, "h n"], Float[Tensor, "b p h c"]]:
+        """Filters and histories of all layers, side by side as heads, which the states give away."""
         kernels, histories, heads = [], [], 0
         for state in self._states:
             assert state.kernel is not None
@@ -102,8 +108,17 @@ class FilterBank:
             histories.append(state.history)
             state.first, state.history = heads, None
             heads += len(state.kernel)
-        past = torch.cat(histories, 2)
-        self.decoder = decoder(torch.cat(kernels), past, horizon=self.horizon, kind=self.kind)
+        return torch.cat(kernels), torch.cat(histories, 2)
+
+    def share(self, life: int) -> None:
+        """Rows may come (`admit`) and go (`select`) from now on; none stays for more than `life`."""
+        if self._states:
+            self.decoder = Rolling(*self._collect(), life)
+
+    def admit(self, other: "FilterBank") -> None:
+        """The rows of a bank that has read their past, after the rows that are here."""
+        if isinstance(self.decoder, Rolling):
+            self.decoder.join(other._collect()[1])
 
     def extend(
         self, state: "FilterState", x: Float[Tensor, "b k h c"], kernel: Float[Tensor, "h n"]
@@ -131,18 +146,18 @@ class FilterBank:
             self.decoder.advance()
 
 
-class FilterState:
+class FilterState(RowState):
     """Where one layer's filters stand: a history, or some heads of the bank's decoder."""
 
     def __init__(self, bank: FilterBank) -> None:
-        self.position = 0
+        self.position: Positions = 0
         self.history: Tensor | None = None
         self.kernel: Tensor | None = None
         self.first = 0  # head of the decoder
         self._bank = bank
 
     def extend(self, x: Float[Tensor, "b k h c"], kernel: Float[Tensor, "h n"]) -> Tensor:
-        self.position += x.shape[1]
+        self.position = self.position + x.shape[1]
         if self._bank.decoder is not None:
             return self._bank.decoder.emit(x[:, 0], self.first)[:, None]
         self.kernel = kernel
@@ -151,3 +166,13 @@ class FilterState:
         kept = torch.cat([past, x], 1)
         self.history = kept[:, max(0, kept.shape[1] - kernel.shape[1] + 1) :]
         return y
+
+    def share(self, rows: int) -> None:
+        self.position = each(self.position, rows)
+
+    def admit(self, other: "FilterState") -> None:
+        """The history is the bank's affair."""
+        self.position = torch.cat([torch.as_tensor(p) for p in (self.position, other.position)])
+
+    def select(self, rows: Int[Tensor, " r"]) -> None:
+        self.position = picked(self.position, rows)

@@ -14,12 +14,13 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.rows import RowState
 from toeplix.ops import toeplitz_windowed
 
 SHORT = 3  # taps of the short convolution
@@ -119,10 +120,24 @@ class HyenaMixer(TokenMixer):
         return self.project_out(gate * (long[..., 0] + self.skip * value))
 
 
-class HyenaState:
+class HyenaState(RowState):
     """The last inputs of the short convolution, the long filters, and where they stand."""
 
     def __init__(self, bank: FilterBank) -> None:
         self.recent: Tensor | None = None
         self.kernel: Tensor | None = None
         self.long = bank.join()
+
+    def share(self, rows: int) -> None:
+        self.long.share(rows)
+
+    def admit(self, other: "HyenaState") -> None:
+        assert self.recent is not None
+        assert other.recent is not None
+        self.recent = torch.cat([self.recent, other.recent])
+        self.long.admit(other.long)
+
+    def select(self, rows: Int[Tensor, " r"]) -> None:
+        assert self.recent is not None
+        self.recent = self.recent[rows.to(self.recent.device)]
+        self.long.select(rows)

@@ -7,12 +7,13 @@ exp of the key, the normaliser held above 1e-3), whose keys grow without bound.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.rows import RowState
 
 CHUNK = 64
 LEAST = {"elu": 1e-6, "exp": 1e-3}  # below which the normaliser is not allowed to fall
@@ -57,7 +58,7 @@ class LinearMixer(TokenMixer):
         return q.softmax(-1) * q.shape[-1] ** -0.5, k.exp()
 
 
-class LinearState:
+class LinearState(RowState):
     """`S` with `z` as its last column, `(b, h, e, e + 1)`."""
 
     def __init__(self) -> None:
@@ -71,3 +72,15 @@ class LinearState:
         y = inside + q @ self.sums
         self.sums = self.sums + k.transpose(-1, -2) @ v
         return y
+
+    def share(self, rows: int) -> None:
+        """Sums do not know how many positions are in them."""
+
+    def admit(self, other: "LinearState") -> None:
+        assert self.sums is not None
+        assert other.sums is not None
+        self.sums = torch.cat([self.sums, other.sums])
+
+    def select(self, rows: Int[Tensor, " r"]) -> None:
+        assert self.sums is not None
+        self.sums = self.sums[rows.to(self.sums.device)]

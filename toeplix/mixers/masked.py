@@ -8,12 +8,13 @@ Quadratic in time and memory. Positions from `context` on use the last row as a 
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.rows import Positions, RowState, each, picked, times
 from toeplix.ops import toeplitz_continued
 
 
@@ -53,25 +54,59 @@ class MaskedMixer(TokenMixer):
         new = self.project_in(x).unflatten(-1, (self.heads, -1))
         past = new[:, :0] if state.past is None else state.past
         whole = torch.cat([past, new], 1)
-        last = first + x.shape[1]
-        near = max(0, min(last, context) - first)  # positions that have a row of their own
+        mixed = self._mix(whole, past.shape[1], first)
+        state.position = first + x.shape[1]
+        state.past = whole[:, max(0, whole.shape[1] - context + 1) :]
+        bias = self.bias[:, times(first, x.shape[1], context - 1)].permute(1, 2, 0)[..., None]
+        return self.project_out((mixed + bias).flatten(2))
+
+    def _mix(self, whole: Tensor, seen: int, first: Positions) -> Float[Tensor, "b k h c"]:
+        """Outputs after the first `seen` positions of what is in reach."""
+        if not isinstance(first, int):
+            return self._mix_rows(whole, first)
+        context, count = self.weight.shape[1], whole.shape[1] - seen
+        near = max(0, min(count, context - first))  # positions that have a row of their own
         parts = []
         if near:  # nothing has been dropped yet: whole starts at position 0
             weight = self.weight[:, first : first + near, : first + near].tril(first)
             parts.append(torch.einsum("hts,bshc->bthc", weight, whole[:, : first + near]))
-        if near < x.shape[1]:
-            seen = past.shape[1] + near
+        if near < count:
+            seen += near
             sliding = self.weight[:, -1].flip(-1)
             parts.append(toeplitz_continued(whole[:, seen:], sliding, whole[:, :seen]))
-        state.position, state.past = last, whole[:, max(0, whole.shape[1] - context + 1) :]
-        time = torch.arange(first, last, device=x.device).clamp(max=context - 1)
-        bias = self.bias[:, time].t()[:, :, None]
-        return self.project_out((torch.cat(parts, 1) + bias).flatten(2))
+        return torch.cat(parts, 1)
+
+    def _mix_rows(self, whole: Tensor, position: Tensor) -> Float[Tensor, "b 1 h c"]:
+        """One output for each row, whose inputs end at its position; before its first they are zero."""
+        row = times(position, 1, self.weight.shape[1] - 1)
+        column = row - torch.arange(whole.shape[1]).flip(0)
+        return torch.einsum("hbs,bshc->bhc", self.weight[:, row, column.clamp(min=0)], whole)[
+            :, None
+        ]
 
 
-class MaskedState:
+class MaskedState(RowState):
     """The projected inputs that are still in reach, and how many positions there have been."""
 
     def __init__(self) -> None:
-        self.position = 0
+        self.position: Positions = 0
         self.past: Tensor | None = None
+
+    def share(self, rows: int) -> None:
+        self.position = each(self.position, rows)
+
+    def admit(self, other: "MaskedState") -> None:
+        assert self.past is not None
+        assert other.past is not None
+        longest = max(self.past.shape[1], other.past.shape[1])
+        pasts = [
+            nn.functional.pad(past, (0, 0, 0, 0, longest - past.shape[1], 0))
+            for past in (self.past, other.past)
+        ]
+        self.past = torch.cat(pasts)
+        self.position = torch.cat([torch.as_tensor(p) for p in (self.position, other.position)])
+
+    def select(self, rows: Int[Tensor, " r"]) -> None:
+        assert self.past is not None
+        self.past = self.past[rows.to(self.past.device)]
+        self.position = picked(self.position, rows)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from toeplix.ops import contract, fft
 
-MATMUL = 256  # longest side of a rectangle that is multiplied as a matrix
+MATMUL = 256  # a rectangle of at most the size of such a square is multiplied as a matrix
 
 
 def carry(
@@ -22,7 +22,7 @@ def carry(
     length = past.shape[1]
     if length == 0:
         return past.new_zeros(past.shape[0], ahead, *past.shape[2:])
-    if max(length, ahead) > MATMUL:
+    if length * ahead > MATMUL**2:
         return fft.window(past, kernel, length, length + ahead)
     z = past.new_empty(past.shape[0], ahead, *past.shape[2:])
     contract.apply(rectangle(kernel, length, ahead), contract.stack(past), z)

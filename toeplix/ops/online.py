@@ -77,6 +77,8 @@ class Online(Decoder):
         reach = max(1, taps - 1 if steps is None else min(taps - 1, steps))
         self._ahead = as_columns(carry(past, self.kernel, reach)).contiguous()
         columns = self._ahead.shape[2]
+        # a matrix is shared by the columns of its head: for few of them it is not worth its memory
+        self._widest_matrix = min(MATMUL, 4 * columns)
         self._recent = self._ahead.new_zeros(self.heads, 2 * LEAF, columns)
         self._behind = self._ahead.new_zeros(self.heads, 2 * largest if self._sizes else 0, columns)
         near = self.kernel[:, : 2 * LEAF]
@@ -95,6 +97,7 @@ class Online(Decoder):
         return self._ahead.nbytes + self._recent.nbytes + self._behind.nbytes
 
     def _select(self, rows: Tensor) -> None:
+        self._settle()
         self._ahead = self._ahead[..., rows]
         self._recent = self._recent[..., rows]
         self._behind = self._behind[..., rows]
@@ -122,6 +125,13 @@ class Online(Decoder):
                     break
                 self._tiles[size] = tile
 
+    def _settle(self) -> None:
+        """Complete the tiles under way, whose pieces know columns by their places."""
+        for tile in self._tiles.values():
+            for part in tile.parts[tile.done :]:
+                self._compute(tile, part)
+        self._tiles.clear()
+
     def _close_leaf(self, end: int) -> None:
         leaf = self._recent[:, LEAF:]
         if self._sizes:
@@ -142,14 +152,10 @@ class Online(Decoder):
         wanted = size if block % 2 == 0 else 2 * size
         return min(wanted, self.kernel.shape[1] - 1 - size)
 
-    def _by_matrix(self, size: int) -> bool:
-        """A matrix is shared by the columns of its head: for few of them it is not worth its memory."""
-        return size <= min(MATMUL, 4 * self._ahead.shape[2])
-
     def _parts(self, size: int, ahead: int) -> list[_Part]:
         """Pieces of about equal cost: several heads at once, or some columns of one."""
         columns = self._ahead.shape[2]
-        if self._by_matrix(size):
+        if size <= self._widest_matrix:
             most = max(1, int(PIECE_FLOPS / (2 * size * ahead)))
         else:
             most = max(1, PIECE_POINTS // (size + ahead))
@@ -173,7 +179,7 @@ class Online(Decoder):
 
     def _filtered(self, inputs: Tensor, size: int, ahead: int, heads: slice) -> Tensor:
         kept = self._filter(size, ahead, inputs.shape[2] % 2)[heads]
-        if self._by_matrix(size):
+        if size <= self._widest_matrix:
             return torch.bmm(kept, inputs)
         rows = inputs.transpose(0, 1)[None]
         kernel = self.kernel[heads, size:]
@@ -184,7 +190,7 @@ class Online(Decoder):
         key = (size, ahead, odd)
         if key not in self._filters:
             kernel = self.kernel[:, size:]  # lags start above `size`: the taps before are never met
-            if self._by_matrix(size):
+            if size <= self._widest_matrix:
                 self._filters[key] = rectangle(kernel, size, ahead)
             else:
                 like = self._ahead.new_empty(1, size, 1, 2 - odd)

@@ -1,0 +1,134 @@
+"""The engine alone: what it writes is what `generate` writes, whatever else goes on."""
+
+import threading
+
+import pytest
+import torch
+
+from toeplix import Model, build
+from toeplix.generate import GREEDY, Sampling, generate
+from toeplix.serving.engine import Draining, Drawn, Engine, Failed, Full, Job, Read
+
+SIZES = {"vocab": 37, "context": 24, "dim": 16, "depth": 1, "state": 8, "window": 7}
+
+
+def model_of(arch, **more):
+    torch.manual_seed(0)
+    model = build(Model(arch=arch, **(SIZES | more))).eval()
+    with torch.no_grad():
+        model.head.weight.mul_(20)
+    return model
+
+
+def finished(engine, jobs):
+    """Events of every job, once all of its rows have ended."""
+    seen = {}
+    over = threading.Event()
+    wanted = sum(len(job.seeds) for job in jobs)
+
+    def deliver(ticket, events):
+        seen.setdefault(ticket, []).extend(events)
+        ends = [event for each in seen.values() for event in each]
+        done = sum(isinstance(event, Drawn) and event.ended is not None for event in ends)
+        if done == wanted or any(isinstance(event, Failed) for event in ends):
+            over.set()
+
+    tickets = engine.submit(jobs, deliver)
+    assert over.wait(60)
+    return [seen[ticket] for ticket in tickets]
+
+
+def drawn(events, row):
+    return [event.token for event in events if isinstance(event, Drawn) and event.row == row]
+
+
+@pytest.fixture
+def engine_of():
+    engines = []
+
+    def start(model, **how):
+        engines.append(Engine(model, **({"rows": 4, "queue": 50, "life": 60} | how)))
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.close()
+
+
+@pytest.mark.parametrize("arch", ["toeplitz", "hyena", "llama"])
+def test_rows_are_as_alone(arch, engine_of):
+    """Prompts in pieces of 7, several rows of one prompt, more rows than there is room for."""
+    model = model_of(arch)
+    engine = engine_of(model, chunk=7)
+    jobs = [
+        Job(
+            prompt=[(3 * i + j) % 37 for j in range(length)],
+            new=3 + 3 * i,
+            sampling=GREEDY if i % 2 else Sampling(temperature=0.9, top_p=0.9),
+            seeds=range(i, i + 1 + i % 3),
+        )
+        for i, length in enumerate((1, 8, 15, 30, 2))
+    ]
+    for job, events in zip(jobs, finished(engine, jobs), strict=True):
+        assert isinstance(events[0], Read)
+        for row, seed in enumerate(job.seeds):
+            how = {"new": job.new, "sampling": job.sampling, "seed": seed}
+            assert drawn(events, row) == generate(model, [list(job.prompt)], **how)[0]
+    assert engine.counts.running == engine.counts.waiting == 0
+
+
+def test_rows_end_at_end_tokens_and_are_cancelled_one_by_one(engine_of):
+    model = model_of("toeplitz")
+    full = generate(model, [[1, 2]], new=30)[0]
+    engine = engine_of(model)
+    (events,) = finished(engine, [Job(prompt=[1, 2], new=30, ends=frozenset([full[4]]))])
+    assert drawn(events, 0) == full[: full.index(full[4]) + 1]
+    assert events[-1].ended == "stop"
+
+    over = threading.Event()
+    seen = []
+
+    def deliver(ticket, events):
+        seen.extend(event for event in events if isinstance(event, Drawn))
+        ticket.cancel(1)
+        if any(event.ended for event in seen):
+            over.set()
+
+    engine.submit([Job(prompt=[1, 2], new=30, seeds=(0, 1))], deliver)
+    assert over.wait(60)
+    assert drawn(seen, 0) == full
+    assert len(drawn(seen, 1)) < 30
+
+
+@torch.no_grad()
+def test_chances_of_prompts_in_pieces(engine_of):
+    model = model_of("toeplitz")
+    prompt = [(5 * i) % 37 for i in range(20)]
+    engine = engine_of(model, chunk=6)
+    (events,) = finished(engine, [Job(prompt=prompt, new=1, top=2, scored=True)])
+    chances = torch.log_softmax(model(torch.tensor([prompt]))[0], 1)
+    expected = [float(chances[place, token]) for place, token in enumerate(prompt[1:])]
+    told = events[0].scores
+    assert [score.chance for score in told] == pytest.approx(expected, abs=1e-4)
+    for place, score in enumerate(told):
+        assert [token for token, _ in score.likeliest] == chances[place].topk(2).indices.tolist()
+
+
+def test_no_more_than_the_queue_holds_and_none_when_draining(engine_of, monkeypatch):
+    model = model_of("toeplitz")
+    held = threading.Event()
+    advance = model.advance
+    monkeypatch.setattr(model, "advance", lambda *given: (held.wait(60), advance(*given))[1])
+    engine = engine_of(model, queue=3)
+    job = Job(prompt=[1], new=2, seeds=(0, 1))
+    taken = []
+    engine.submit([job], lambda ticket, events: taken.extend(events))
+    with pytest.raises(Full):
+        engine.submit([job], lambda ticket, events: None)
+    engine.drain()
+    with pytest.raises(Draining):
+        engine.submit([Job(prompt=[1], new=2)], lambda ticket, events: None)
+    held.set()
+    while sum(isinstance(event, Drawn) for event in taken) < 4:
+        pass
+    assert [event.ended for event in taken if isinstance(event, Drawn)].count("length") == 2

@@ -1,0 +1,214 @@
+"""The routes: OpenAI's, `/health` and `/metrics`.
+
+Every error has OpenAI's form. Faults of the server are logged on its side and not described to clients.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from toeplix.serving.answers import Answer, Piece, Prompt
+from toeplix.serving.formats import Chats, Completions, Format
+from toeplix.serving.limits import Gate, Refusal, error
+from toeplix.serving.metrics import Counting
+from toeplix.serving.requests import Asked, Chat, Completion
+from toeplix.serving.service import Service
+
+USUAL = 16  # new tokens of a completion that names no number, as with OpenAI
+
+
+def application(service: Service, *, key: str | None = None, local: bool = True) -> FastAPI:
+    """The server's ASGI application. `local`: answer to this machine's own names only."""
+    app = FastAPI(title="toeplix", docs_url=None, redoc_url=None)
+    limits = service.limits
+    app.add_middleware(Gate, limits=limits, key=key, local=local)
+    app.add_middleware(Counting, metrics=service.metrics)
+    described = {
+        "id": service.name,
+        "object": "model",
+        "created": service.began,
+        "owned_by": "toeplix",
+    }
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [described]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        _known(service, name)
+        return described
+
+    @app.post("/v1/completions", response_model=None)
+    async def completions(asked: Completion, request: Request) -> Response:
+        _known(service, asked.model)
+        new = min(USUAL, limits.tokens) if asked.max_tokens is None else asked.max_tokens
+        if new == 0 and not asked.echo:
+            raise Refusal(400, "max_tokens: 0 is for echo only", param="max_tokens")
+        _check_amount(service, asked, new, len(asked.prompt))
+        prompts = await run_in_threadpool(lambda: [_prompt(service, each) for each in asked.prompt])
+        answer = _answer(service, prompts, asked, new, bool(asked.echo))
+        return await _respond(request, answer, asked, Completions)
+
+    @app.post("/v1/chat/completions", response_model=None)
+    async def chat(asked: Chat, request: Request) -> Response:
+        _known(service, asked.model)
+        if asked.max_tokens == 0:
+            raise Refusal(400, "max_tokens: at least 1 is needed", param="max_tokens")
+        new = asked.max_completion_tokens or asked.max_tokens or limits.tokens
+        _check_amount(service, asked, new, 1)
+        messages = [(message.role, message.text) for message in asked.messages]
+        tokens = await run_in_threadpool(service.conversations.tokens, messages)
+        answer = _answer(service, [Prompt(tokens=tokens)], asked, new, False)
+        return await _respond(request, answer, asked, Chats)
+
+    @app.get("/health")
+    async def health() -> Response:
+        draining = service.engine.draining
+        return JSONResponse({"status": "draining" if draining else "ok"}, 503 if draining else 200)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _failed)
+    return app
+
+
+def _known(service: Service, name: str) -> None:
+    if name != service.name:
+        message = f"there is no model {name!r} here, only {service.name!r}"
+        raise Refusal(404, message, param="model", code="model_not_found")
+
+
+def _prompt(service: Service, given: str | list[int]) -> Prompt:
+    """A text after the start token; or tokens as they are."""
+    tokenizer = service.tokenizer
+    if isinstance(given, str):
+        tokens = [tokenizer.start, *tokenizer.encode(given)]
+        return Prompt(tokens=tokens, text=given, hidden=1)
+    vocab = service.model.config.vocab
+    if min(given) < 0 or max(given) >= vocab:
+        raise Refusal(400, f"prompt: tokens must be in 0 .. {vocab - 1}", param="prompt")
+    return Prompt(tokens=given, text=tokenizer.decode(given))
+
+
+def _check_amount(service: Service, asked: Asked, new: int, prompts: int) -> None:
+    """Before any text is turned into tokens."""
+    limits = service.limits
+    if new > limits.tokens:
+        message = f"max_tokens: {new} is more than the {limits.tokens} that this server writes"
+        raise Refusal(400, message, param="max_tokens")
+    if prompts * asked.choices > limits.choices:
+        message = f"{prompts} prompts times n={asked.choices} is more than {limits.choices} choices"
+        raise Refusal(400, message, param="n")
+
+
+def _answer(service: Service, prompts: list[Prompt], asked: Asked, new: int, echo: bool) -> Answer:
+    most, longest = service.limits.prompt, max(len(prompt.tokens) for prompt in prompts)
+    if longest > most:
+        message = f"the prompt has {longest} tokens, the server reads at most {most}"
+        raise Refusal(400, message, param="prompt", code="context_length_exceeded")
+    return Answer(service, prompts, asked, new=new, echo=echo)
+
+
+async def _respond(request: Request, answer: Answer, asked: Asked, form: type[Format]) -> Response:
+    service = answer.service
+    written = form(service.name, service.tokenizer, asked.top is not None)
+    if asked.stream:
+        return Events(answer, written, asked.usage_in_stream)
+    work = asyncio.ensure_future(_all(answer))
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            service.metrics.lost.inc()
+            return Response(status_code=499)  # nobody will read it
+        return JSONResponse(written.whole(work.result(), answer.usage))
+    finally:
+        gone.cancel()
+        work.cancel()
+        answer.cancel()
+
+
+async def _all(answer: Answer) -> list[Piece]:
+    return [piece async for piece in answer]
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class Events(StreamingResponse):
+    """Server-sent events: chunks, counts if asked for, `[DONE]`. Ends the work when the client leaves."""
+
+    def __init__(self, answer: Answer, form: Format, usage: bool) -> None:
+        self._answer, self._form, self._usage, self._complete = answer, form, usage, False
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(self._lines(), media_type="text/event-stream", headers=headers)
+
+    async def _lines(self) -> AsyncIterator[str]:
+        counted = {"usage": None} if self._usage else {}
+        try:
+            for choice in range(self._answer.choices):
+                if opening := self._form.opening(choice):
+                    yield _event(opening | counted)
+            async for piece in self._answer:
+                yield _event(self._form.chunk(piece) | counted)
+            if self._usage:
+                yield _event(self._form.last(self._answer.usage))
+            yield "data: [DONE]\n\n"
+        except Refusal as refusal:  # too late for a status
+            yield _event(refusal.body)
+        self._complete = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limits = self._answer.service.limits
+        try:  # a client that reads nothing is not waited for either
+            patience = limits.timeout + limits.patience
+            await asyncio.wait_for(super().__call__(scope, receive, send), patience)
+        finally:
+            self._answer.cancel()
+            if not self._complete:
+                self._answer.service.metrics.lost.inc()
+
+
+def _event(document: dict[str, Any]) -> str:
+    return f"data: {json.dumps(document, separators=(',', ':'))}\n\n"
+
+
+async def _refused(request: Request, problem: Exception) -> Response:
+    if isinstance(problem, Refusal):
+        return problem.response
+    assert isinstance(problem, HTTPException)
+    return JSONResponse(
+        error(problem.status_code, str(problem.detail)), problem.status_code, problem.headers
+    )
+
+
+async def _invalid(request: Request, problem: Exception) -> Response:
+    """The first thing that is wrong, by its name."""
+    assert isinstance(problem, RequestValidationError)
+    first = problem.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "body")
+    words = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "json_invalid":
+        return JSONResponse(error(400, f"the body is no JSON: {first['ctx']['error']}"), 400)
+    if first["type"] == "extra_forbidden":
+        words = "this server knows no such parameter"
+    return JSONResponse(error(400, f"{place or 'body'}: {words}", param=place or None), 400)
+
+
+async def _failed(request: Request, problem: Exception) -> Response:
+    return JSONResponse(error(500, "the server failed to answer; the fault is in its log"), 500)

@@ -1,0 +1,130 @@
+"""The server: binds, says where, answers until it is asked to end, finishes what is running.
+
+with running(service, port=0) as server: ...     in a thread, for tests and programs
+run(service, ...)                                  until SIGTERM or Ctrl-C; a second one ends at once
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+
+from toeplix.serving.api import application
+from toeplix.serving.service import Service
+
+CONNECTIONS = 1024  # at a time; beyond, uvicorn answers 503
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, draining: after `stop` no request is taken, and those that were taken are answered."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        key: str | None = None,
+        ready: Callable[["Server"], object] = lambda server: None,
+    ) -> None:
+        self.service, self._ready = service, ready
+        check_exposure(host, key)
+        config = uvicorn.Config(
+            application(service, key=key, local=is_local(host)),
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ws="none",
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=max(1, round(service.limits.drain)),
+        )
+        super().__init__(config)
+
+    @property
+    def url(self) -> str:
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def startup(self, sockets: Any = None) -> None:
+        loop = asyncio.get_running_loop()
+        self.service.engine.wake = loop.call_soon_threadsafe
+        await super().startup(sockets)
+        if self.started:
+            self._ready(self)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ours instead: a server that was asked to end, and did, has not failed."""
+        here = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Drain and end; asked again, end at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self.service.engine.draining = True
+
+
+def run(
+    service: Service, *, host: str, port: int, key: str | None, ready: Callable[[Server], object]
+) -> bool:
+    """Serve until asked to end; False if the address cannot be had."""
+    server = Server(service, host=host, port=port, key=key, ready=ready)
+    try:
+        server.run()
+    except SystemExit:  # uvicorn's way to say so, after a line in the log
+        return False
+    finally:
+        service.close()
+    return True
+
+
+@contextlib.contextmanager
+def running(service: Service, **where: Any) -> Iterator[Server]:
+    """A server in a thread of this process."""
+    begun = threading.Event()
+    server = Server(service, ready=lambda server: begun.set(), **where)
+    thread = threading.Thread(target=server.run, name="server", daemon=True)
+    thread.start()
+    if not begun.wait(30):
+        raise OSError("the server did not start")
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+        service.close()
+
+
+def is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, key: str | None) -> None:
+    """Whoever can reach the address can use the machine: not without a key."""
+    if key is None and not is_local(host):
+        raise ValueError(
+            f"host {host} can be reached from other machines: set a key first, in the environment "
+            "variable TOEPLIX_API_KEY or by --key-file"
+        )

@@ -1,0 +1,68 @@
+"""What is served: a model with its tokenizer under a name, the engine that decodes, limits, metrics."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from toeplix.checkpoint import load
+from toeplix.data import Tokenizer
+from toeplix.layout import for_decoding
+from toeplix.model import LanguageModel
+from toeplix.serving.engine import Engine
+from toeplix.serving.limits import Limits
+from toeplix.serving.metrics import Metrics
+from toeplix.serving.prompts import Conversations, chat_template, end_tokens
+from toeplix.serving.requests import Asked, Chat
+
+
+@dataclass(kw_only=True)
+class Service:
+    """One for each server; `close` ends its thread."""
+
+    name: str
+    model: LanguageModel
+    tokenizer: Tokenizer
+    conversations: Conversations
+    ends: frozenset[int]
+    engine: Engine
+    limits: Limits
+    metrics: Metrics
+    began: int = 0  # seconds since 1970
+
+    def chats(self, asked: Asked) -> bool:
+        return isinstance(asked, Chat)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def open_service(directory: Path, name: str | None = None, limits: Limits | None = None) -> Service:
+    """A checkpoint with its tokenizer, ready to answer."""
+    limits = limits or Limits()
+    model = load(directory)
+    tokenizer = Tokenizer.load(directory)
+    if tokenizer.vocab > model.config.vocab:
+        raise ValueError(
+            f"{directory}: the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
+        )
+    for_decoding(model)
+    conversations = Conversations(tokenizer, chat_template(directory))
+    metrics = Metrics()
+    engine = Engine(model, rows=limits.rows, queue=limits.queue, life=limits.tokens)
+    metrics.follow(engine)
+    return Service(
+        name=name or named(directory),
+        model=model,
+        tokenizer=tokenizer,
+        conversations=conversations,
+        ends=end_tokens(directory, tokenizer),
+        engine=engine,
+        limits=limits,
+        metrics=metrics,
+        began=int((directory / "model.safetensors").stat().st_mtime),
+    )
+
+
+def named(directory: Path) -> str:
+    """The directory's name, or the run's if it is the `model` of one."""
+    folder = directory.resolve()
+    return folder.parent.name if folder.name == "model" and folder.parent.name else folder.name
