@@ -14,9 +14,9 @@ browser:  ## for the tests of the explorer's page: Debian's chromium, installed 
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  export DEBIAN_FRONTEND=noninteractive; \
-	  { timeout 300 apt-get install -qq --yes --no-install-recommends chromium || \
-	    { timeout 120 apt-get update -qq && \
-	      timeout 300 apt-get install -qq --yes --no-install-recommends chromium; }; } >/dev/null 2>&1; \
+	  { timeout 150 apt-get install -qq --yes --no-install-recommends chromium || \
+	    { timeout 60 apt-get update -qq && \
+	      timeout 150 apt-get install -qq --yes --no-install-recommends chromium; }; } >/dev/null 2>&1; \
 	fi; \
 	command -v chromium >/dev/null || echo "no chromium: the tests of the explorer's page will be skipped"
 
