@@ -45,6 +45,7 @@ class Sampling:
 
 
 GREEDY = Sampling()
+FEW = 256  # tokens among which most distributions have all that is kept
 
 
 def probabilities(
@@ -62,13 +63,22 @@ def probabilities(
     chances = torch.softmax((logits - logits.max()).double() / sampling.temperature, 0)
     if (sampling.min_p, sampling.top_p, sampling.top_k) == (0, 1, 0):
         return chances.float()  # nothing to sort for
-    falling, order = chances.sort(descending=True, stable=True)
+    falling, order = _likeliest(chances, sampling)
     keep = falling >= sampling.min_p * falling[0]
     keep &= (falling.cumsum(0) - falling) < sampling.top_p
     if sampling.top_k:
         keep[sampling.top_k :] = False
     kept = torch.zeros_like(chances).index_copy(0, order, falling * keep)
     return (kept / kept.sum()).float()
+
+
+def _likeliest(chances: Float[Tensor, " v"], sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Falling chances and their tokens: as many as can be kept, or all."""
+    few = chances.topk(min(len(chances), max(sampling.top_k, FEW)))
+    if sampling.top_k or bool(few.values.sum() > sampling.top_p):
+        return few.values, few.indices  # the rest is not kept, and need not be sorted
+    falling, order = chances.sort(descending=True, stable=True)
+    return falling, order
 
 
 def generate(

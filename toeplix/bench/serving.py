@@ -45,7 +45,7 @@ class Question:
 
     @property
     def body(self) -> bytes:
-        fields = {"model": NAME, "stream": True, "temperature": 1.0, "top_p": 0.95}
+        fields = {"model": NAME, "stream": True, "temperature": 1.0}
         asked = {"prompt": self.prompt, "max_tokens": self.new, "seed": self.seed}
         return json.dumps(fields | asked).encode()
 
