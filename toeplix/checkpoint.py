@@ -48,16 +48,21 @@ def load(directory: str | Path) -> LanguageModel:
         )
     if not file.exists():
         raise FileNotFoundError(f"{directory} is no checkpoint: there is no {WEIGHTS} in it")
-    try:
-        with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-            weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
-    except SafetensorError as problem:
-        raise ValueError(f"{file} is damaged: {problem}") from problem
+    weights, metadata = contents(file)
     text = metadata["model"] if "model" in metadata else _described(file)
     model = build(_config(text, file))
     fill(model, weights, file)
     return model.eval()
+
+
+def contents(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Weights and metadata of a safetensors file."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
+            return weights, opened.metadata() or {}
+    except SafetensorError as problem:
+        raise ValueError(f"{file} is damaged: {problem}") from problem
 
 
 def fill(model: torch.nn.Module, weights: dict[str, torch.Tensor], source: object) -> None:

@@ -18,12 +18,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from toeplix.architectures import build
-from toeplix.checkpoint import CONFIG, WEIGHTS, fill, own
+from toeplix.checkpoint import CONFIG, WEIGHTS, contents, fill, own
 from toeplix.config import Model
 from toeplix.files import replace_file
 from toeplix.model import LanguageModel, MixerLM
@@ -171,12 +170,7 @@ def load(directory: str | Path) -> Autoencoder:
     file = Path(directory) / WEIGHTS
     if not file.exists():
         raise FileNotFoundError(f"{directory} is no autoencoder: there is no {WEIGHTS} in it")
-    try:
-        with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-            weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
-    except SafetensorError as problem:
-        raise ValueError(f"{file} is damaged: {problem}") from problem
+    weights, metadata = contents(file)
     if "autoencoder" not in metadata:
         raise ValueError(f"{file} holds no autoencoder")
     record = json.loads(metadata["autoencoder"])
