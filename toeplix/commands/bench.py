@@ -184,8 +184,16 @@ def serve(
     console = _console(threads)
     counts = clients or [1, 4, 16]
     model = Model(dim=dim, depth=depth, context=context, vocab=vocab)
-    load = {"clients": counts, "streams": streams, "seconds": seconds, "new": new, "rounds": rounds}
-    _report(serving.run(console, model=model, **load), out)
+    found = serving.run(
+        console,
+        model=model,
+        clients=counts,
+        streams=streams,
+        seconds=seconds,
+        new=new,
+        rounds=rounds,
+    )
+    _report(found, out)
 
 
 def _console(threads: int | None) -> Console:

@@ -112,9 +112,8 @@ class Answer:
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
         seconds = self.service.limits.timeout
-        alarm = asyncio.get_running_loop().call_later(
-            seconds, self._news.put_nowait, (None, [Failed()])
-        )
+        late: tuple[Ticket | None, list[Event]] = (None, [])
+        alarm = asyncio.get_running_loop().call_later(seconds, self._news.put_nowait, late)
         told = False
         try:
             while not all(choice.ended for choice in self._choices):

@@ -12,6 +12,7 @@ tokens; in what people write they stay text, so that nobody can end a turn in an
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Conversations:
         names = sorted(map(re.escape, self._control), key=len, reverse=True)
         self._names = re.compile(f"({'|'.join(names)})") if names else None
 
-    def tokens(self, messages: list[tuple[str, str]]) -> list[int]:
+    def tokens(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         """Of pairs (role, text), up to where the assistant is to speak."""
         written = [{"role": role, "content": self._guarded(text)} for role, text in messages]
         control = self._tokenizer.control
