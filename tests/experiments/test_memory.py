@@ -112,6 +112,18 @@ def test_capacity_above_the_others():
     assert capacity.holds(held(paper_4_heads=0.9, hyena=0.7))["C10"].holds is True
 
 
+def test_lengths_grow_until_a_model_breaks():
+    rows = held(paper_4_heads=1.4, paper_flat=0.9)  # 1.0 and 0.5 at the last
+    assert capacity.lengths(rows, "paper flat", 2) == [2, 4, 8]
+    assert capacity.lengths(rows, "paper 4 heads", 2) == [2, 4, 8, 16]
+    assert capacity.breaks(rows, "paper 4 heads") == "above 8"
+    rows += solved("paper 4 heads", 0.2, part="equal width", context=16)
+    assert capacity.lengths(rows, "paper 4 heads", 2) == [2, 4, 8, 16]
+    assert capacity.breaks(rows, "paper 4 heads") == "16"
+    # a length that the others were not asked changes nothing between them
+    assert capacity.kept(rows, "paper 4 heads") == capacity.kept(rows[:-3], "paper 4 heads")
+
+
 def test_capacity_needs_trained_filters_and_heads_help_frozen_ones():
     helped = {"frozen_4_heads": 0.2, "ones_4_heads": 0.2}
     free = {"paper_flat": 0.9, "paper_4_heads": 0.9}

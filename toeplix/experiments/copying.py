@@ -17,7 +17,7 @@ from toeplix.experiments.scale import Scale
 from toeplix.experiments.solving import Case, best_rate, tuned
 
 CLAIMS, ALONE = ("C12", "C13"), False
-COST = "12 minutes on two cores with --jobs 2"
+COST = "15 minutes on two cores with --jobs 2"
 RATES = (6e-3, 2e-3)
 COMPARED: dict[str, dict[str, Any]] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},

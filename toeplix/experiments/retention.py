@@ -26,7 +26,7 @@ from toeplix.tasks import Batch
 from toeplix.tasks.copying import windows
 
 CLAIMS, ALONE = ("C9",), False
-COST = "8 minutes on two cores with --jobs 2"
+COST = "15 minutes on two cores with --jobs 2"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama", "window")
 COMPARED = {name: MODELS[name] for name in NAMES}
 TRAININGS = ("untrained", "language", "copy")
