@@ -144,7 +144,7 @@ from toeplix.data import building
 building.ALONE, building.BATCH = 0, {child.SMALL}
 append = building.Growing.append
 def slowly(*arguments):
-    time.sleep(0.02)  # time to be hit
+    time.sleep(0.05)  # time to be hit
     append(*arguments)
 building.Growing.append = slowly
 sys.argv = ["toeplix", "data", "build", *sys.argv[1:]]
@@ -175,7 +175,7 @@ def alive(pid):
         return False
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -194,7 +194,12 @@ def test_interrupted_and_killed_with_its_processes(tmp_path):
 
     for sign, status in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         process = start()
-        wait_until(lambda p=process: progress.exists() and len(descendants(p.pid)) >= 3)
+        wait_until(
+            lambda p=process: (
+                p.poll() is not None or (progress.exists() and len(descendants(p.pid)) >= 3)
+            )
+        )
+        assert process.poll() is None, "it was done before it could be hit"
         below = descendants(process.pid)
         if sign == signal.SIGINT:
             os.killpg(process.pid, sign)  # as a terminal does: to all of them
