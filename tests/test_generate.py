@@ -5,7 +5,7 @@ import torch
 
 from toeplix import Model, build
 from toeplix.architectures import ARCHITECTURES
-from toeplix.generate import Sampling, generate, probabilities, stream
+from toeplix.generate import Sampling, drawn, generate, probabilities, stream
 
 SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2, "state": 16, "window": 7}
 PROMPTS = [[1, 2, 3, 4, 5], [7], [9, 8, 7, 6, 5], list(range(30))]
@@ -130,3 +130,20 @@ def test_rows_draw_differently_and_tiny_temperatures_are_greedy():
     assert len({tuple(row) for row in rows}) > 1
     cold = generate(model, [[1]], new=8, sampling=Sampling(temperature=1e-45))
     assert cold == generate(model, [[1]], new=8)
+
+
+def test_tokens_are_drawn_by_their_chances():
+    chances = torch.tensor([0.0, 0.5, 0.0, 0.2, 0.3, 0.0])
+    generator = torch.Generator().manual_seed(0)
+    found = torch.tensor([drawn(chances, generator) for _ in range(4000)]).bincount(minlength=6)
+    assert found[chances == 0].sum() == 0
+    # four deviations of a binomial
+    spread = (4000 * chances * (1 - chances)).sqrt()
+    assert ((found - 4000 * chances).abs() <= 4 * spread).all()
+    again = torch.Generator().manual_seed(0)
+    assert drawn(chances, again) == drawn(chances, torch.Generator().manual_seed(0))
+
+
+def test_chances_that_are_no_numbers_are_refused():
+    with pytest.raises(RuntimeError, match="no numbers"):
+        drawn(torch.tensor([0.5, float("nan")]), torch.Generator())

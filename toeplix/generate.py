@@ -81,6 +81,19 @@ def _likeliest(chances: Float[Tensor, " v"], sampling: Sampling) -> tuple[Tensor
     return falling, order
 
 
+def drawn(chances: Float[Tensor, " v"], generator: torch.Generator) -> int:
+    """A token by its chance: the first whose sum of chances is above a uniform number.
+
+    `torch.multinomial` draws a number for every token: sixteen times as long for 8,000 of them.
+    """
+    sums = chances.cpu().double().cumsum(0)
+    if not torch.isfinite(sums[-1]):
+        raise RuntimeError(f"chances add up to {float(sums[-1])}: logits are no numbers")
+    point = torch.rand((), dtype=torch.float64, generator=generator) * sums[-1]
+    below = torch.nextafter(sums[-1], torch.zeros_like(point))  # a product may be rounded up
+    return int(torch.searchsorted(sums, torch.minimum(point, below), right=True))
+
+
 def generate(
     model: LanguageModel, prompts: Sequence[Sequence[int]], *, new: int, **how: Any
 ) -> list[list[int]]:
@@ -162,7 +175,7 @@ class Row:
             token = int(logits.argmax())
         else:
             chances = probabilities(logits, sampling, self.seen)
-            token = int(torch.multinomial(chances.cpu(), 1, generator=self._generator))
+            token = drawn(chances, self._generator)
         self.new.append(token)
         self.seen.add(token)
         return token

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from toeplix.data import Tokenizer
-from toeplix.generate import GREEDY, Sampling, prefill, probabilities
+from toeplix.generate import GREEDY, Sampling, drawn, prefill, probabilities
 from toeplix.model import LanguageModel
 
 ROWS = 32  # of a batch whose size is chosen here
@@ -99,8 +99,7 @@ class _Row:
         token = likeliest
         if self.job.sampling != GREEDY:
             seen = {*self.job.prompt, *self.new}
-            chances = probabilities(logits, self.job.sampling, seen).cpu()
-            token = int(torch.multinomial(chances, 1, generator=self._generator))
+            token = drawn(probabilities(logits, self.job.sampling, seen), self._generator)
         if token == self._tokenizer.end:
             self.done = True
             return token

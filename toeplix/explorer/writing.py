@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from toeplix.data import Tokenizer
-from toeplix.generate import Sampling, probabilities
+from toeplix.generate import Sampling, drawn, probabilities
 from toeplix.model import LanguageModel
 
 SHOWN = 8  # alternatives
@@ -70,10 +70,7 @@ def _drawn(
     seen, generator = set(tokens), torch.Generator().manual_seed(seed)
     for count in range(1, new + 1):
         chances = probabilities(scores, sampling, seen)
-        if sampling.temperature == 0:
-            token = int(chances.argmax())
-        else:
-            token = int(torch.multinomial(chances, 1, generator=generator))
+        token = int(chances.argmax()) if sampling.temperature == 0 else drawn(chances, generator)
         seen.add(token)
         yield _event("model", scores, token, text)
         if token == text.tokenizer.end or count == new:
