@@ -168,7 +168,7 @@ def serve(
     ] = None,
     streams: Annotated[int, typer.Option(min=1, help="In the lasting part.")] = 64,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long it lasts.")] = 60.0,
-    new: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 64,
+    new: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 160,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every number of clients.")] = 3,
     dim: Annotated[int, typer.Option(min=8, help="Width of the model.")] = 512,
     depth: Annotated[int, typer.Option(min=1, help="Layers of the model.")] = 8,

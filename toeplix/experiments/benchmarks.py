@@ -29,7 +29,7 @@ from toeplix.experiments.scale import Scale
 CLAIMS, ALONE = ("C14",), False
 COST = "about 30 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
-LIMIT = {"paper": None, "laptop": 200, "smoke": 2}  # questions of each task
+LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions of each task
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
 SCORES = "benchmarks"  # the part of rows that hold scores; the others choose learning rates
