@@ -4,6 +4,7 @@
 `repetition_penalty`, as in `toeplix generate`.
 """
 
+from abc import abstractmethod
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -76,9 +77,9 @@ class Asked(Shape):
         )
 
     @property
+    @abstractmethod
     def top(self) -> int | None:
         """How many of the likeliest tokens are told; None: no chances at all."""
-        raise NotImplementedError
 
     @property
     def usage_in_stream(self) -> bool:
