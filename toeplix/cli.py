@@ -82,7 +82,6 @@ def import_(
 
 # the extra that brings a module; training brings all others
 EXTRAS = {"lm_eval": "eval", "matplotlib": "figures", "scipy": "experiments"}
-EXTRAS |= dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve")
 
 # the class above all complaints about arguments, wherever this version of typer keeps it
 Complaint: type[Exception] = typer.BadParameter.__mro__[2]
