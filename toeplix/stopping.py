@@ -35,6 +35,22 @@ def requests() -> Iterator[list[int]]:
             signal.signal(each, handler)
 
 
+@contextlib.contextmanager
+def put_off() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: for what must not be left half-made."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
+
+
 def follow_parent() -> None:
     """In a process that works for another: it leaves Ctrl-C to its parent, and does not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

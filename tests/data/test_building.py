@@ -207,14 +207,36 @@ def test_interrupted_and_killed_with_its_processes(tmp_path):
             process.kill()
         told = process.communicate(timeout=60)[1]  # a process left behind holds the pipe
         assert process.returncode == status, told
-        assert "Traceback" not in told
         if sign == signal.SIGINT:
+            assert "Traceback" not in told
             assert told.endswith("toeplix: stopped; run the same command again to go on\n")
         wait_until(lambda pids=below: not any(map(alive, pids)))
     recipe = Recipe(sources=(source,), vocab=300)
     build(recipe, tmp_path / "out", processes=1)
     build(recipe, tmp_path / "other", processes=1)
     assert whole(tmp_path / "out") == whole(tmp_path / "other")
+
+
+AT_THE_WRONG_MOMENT = """
+from multiprocessing.process import BaseProcess
+start = BaseProcess.start
+def interrupted(self):
+    start(self)  # the pool knows nothing of it yet
+    signal.raise_signal(signal.SIGINT)
+BaseProcess.start = interrupted
+sys.argv ="""
+
+
+def test_interrupted_while_its_processes_start(tmp_path):
+    source = write_lines(tmp_path / "texts.jsonl", make_texts(200))
+    options = [source, "--vocab", "300", "--processes", "2", "--out", str(tmp_path / "out")]
+    command = COMMAND.replace("sys.argv =", AT_THE_WRONG_MOMENT)
+    done = subprocess.run(
+        [sys.executable, "-c", command, *options], stderr=subprocess.PIPE, text=True, timeout=120
+    )
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.endswith("toeplix: stopped; run the same command again to go on\n")
 
 
 @pytest.mark.usefixtures("pooled")

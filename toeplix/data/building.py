@@ -41,6 +41,7 @@ from toeplix.data.sources import Part, resolve
 from toeplix.data.store import ENDINGS, MANIFEST, PROGRESS, TOKENIZER, Store, describe
 from toeplix.data.tokenizer import Tokenizer
 from toeplix.files import replace_file
+from toeplix.stopping import put_off
 
 BATCH = 2**20  # characters that go to a worker at once
 ALONE = 2**25  # characters up to which starting processes costs more than it saves
@@ -302,7 +303,8 @@ def _encoded(
     waiting: collections.deque[tuple[_Batch, Future[dict[str, Encoded]]]] = collections.deque()
     try:
         for batch in batches:
-            waiting.append((batch, pool.submit(encode_documents, batch.texts)))
+            with put_off():  # a pool that was left while it starts a process never ends
+                waiting.append((batch, pool.submit(encode_documents, batch.texts)))
             if len(waiting) > 2 * processes:
                 first, future = waiting.popleft()
                 yield first, future.result()
