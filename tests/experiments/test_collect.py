@@ -1,10 +1,12 @@
 """Measuring what is missing: nothing twice, failures recorded, interruptions without loss."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,8 @@ def measure(case, work):
         os.kill(os.getpid(), signal.SIGKILL)
     if (Path(work) / "slow").exists():
         time.sleep(0.3)
+    if (Path(work) / "endless").exists():
+        time.sleep(3600)
     return {"square": case.number**2}
 
 
@@ -134,6 +138,29 @@ def test_killed_and_gone_on_with(tmp_path):
     assert sorted(row["square"] for row in found) == [0, 1, 4, 9, 14**2]
     again = calls(work)
     assert len(again) - len(before) <= 5 - 2, "two finished cases were not measured again"
+
+
+def test_interrupted_beside_a_long_case(tmp_path, monkeypatch):
+    """Ctrl-C that only the parent hears ends the cases under way, and no row is made of them."""
+    work, results = tmp_path / "work", tmp_path / "results"
+    work.mkdir()
+    (work / "endless").touch()
+    monkeypatch.setattr(collecting, "_begin", begin)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt():
+        while not ((work / "calls").exists() and len(calls(work)) == 2):
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collect("squares", SCALES["smoke"], jobs=2, results=results, work=work)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not multiprocessing.active_children()
+    assert not results_file("squares", "smoke", results).exists()
 
 
 def test_two_at_once_are_refused(tmp_path):

@@ -99,17 +99,46 @@ def workers(jobs: int) -> Iterator[Measure]:
     if jobs == 1:
         yield _here
         return
-    slots: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
-    for _ in range(jobs):
-        slots.put(_worker(jobs))
+    slots = [_Slot(max(1, (os.cpu_count() or 1) // jobs)) for _ in range(jobs)]
     try:
-        yield lambda name, cases, work: _side_by_side(slots, jobs, name, cases, work)
+        yield lambda name, cases, work: _side_by_side(slots, name, cases, work)
     finally:
-        while not slots.empty():
-            slot = slots.get()
-            for process in list((slot._processes or {}).values()):
-                process.terminate()  # interrupted cases go on from their checkpoints next time
-            slot.shutdown(wait=True, cancel_futures=True)
+        for slot in slots:
+            slot.close()
+
+
+class _Slot:
+    """A process for one case after the other, with its share of the machine; a new one if it dies."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.closed = False
+        self.changing = threading.Lock()  # no process is started once it is closed
+        self.pool = self._begin()
+
+    def _begin(self) -> ProcessPoolExecutor:
+        spawn = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(self.threads,))
+
+    def measure(self, name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:
+        with self.changing:
+            if self.closed:
+                raise RuntimeError("closed")
+            future = self.pool.submit(measured, name, fields, work)
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            with self.changing:
+                self.pool.shutdown(wait=False)
+                self.pool = self.pool if self.closed else self._begin()
+            raise
+
+    def close(self) -> None:
+        with self.changing:
+            self.closed = True
+            for process in list((self.pool._processes or {}).values()):
+                process.terminate()  # an interrupted case goes on from its checkpoint next time
+            self.pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _here(name: str, cases: list[dict[str, Any]], work: Path) -> Iterator[dict[str, Any]]:
@@ -118,50 +147,32 @@ def _here(name: str, cases: list[dict[str, Any]], work: Path) -> Iterator[dict[s
 
 
 def _side_by_side(
-    slots: "queue.SimpleQueue[ProcessPoolExecutor]",
-    jobs: int,
-    name: str,
-    cases: list[dict[str, Any]],
-    work: Path,
+    slots: list[_Slot], name: str, cases: list[dict[str, Any]], work: Path
 ) -> Iterator[dict[str, Any]]:
     ended: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     waiting = list(reversed(cases))
 
-    def drive() -> None:
-        slot = slots.get()
-        try:
-            while True:
-                try:
-                    fields = waiting.pop()
-                except IndexError:
-                    return
-                try:
-                    ended.put(slot.submit(measured, name, fields, work).result())
-                except BaseException as problem:  # every case that was taken gets its row
-                    error = f"{type(problem).__name__}: {problem}"
-                    if isinstance(problem, BrokenProcessPool):
-                        error = "its process died: too little memory?"
-                        slot.shutdown(wait=False)
-                        slot = _worker(jobs)
-                    ended.put({"case": fields, "error": error, "seconds": 0, **rows.provenance()})
-        finally:
-            slots.put(slot)
+    def drive(slot: _Slot) -> None:
+        while True:
+            try:
+                fields = waiting.pop()
+            except IndexError:
+                return
+            try:
+                ended.put(slot.measure(name, fields, work))
+            except BaseException as problem:  # every case that was taken gets its row
+                error = f"{type(problem).__name__}: {problem}"
+                if isinstance(problem, BrokenProcessPool):
+                    error = "its process died: too little memory?"
+                ended.put({"case": fields, "error": error, "seconds": 0, **rows.provenance()})
 
-    threads = [threading.Thread(target=drive, daemon=True) for _ in range(min(jobs, len(cases)))]
-    for thread in threads:
-        thread.start()
+    for slot in slots[: len(cases)]:
+        threading.Thread(target=drive, args=(slot,), daemon=True).start()
     try:
         for _ in cases:
             yield ended.get()
     finally:
         waiting.clear()
-
-
-def _worker(jobs: int) -> ProcessPoolExecutor:
-    """A process for one case after the other, with its share of the machine."""
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    spawn = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin, initargs=(threads,))
 
 
 def _begin(threads: int) -> None:
