@@ -76,7 +76,6 @@ def evaluate(
     """
     from lm_eval import simple_evaluate
 
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     report = Report()
     names = labels(models)
     known = manager(paper.expanded(tasks))
@@ -144,6 +143,7 @@ def manager(names: Sequence[str]) -> Any:
     import lm_eval.tasks
     from lm_eval.tasks import TaskManager
 
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # its remarks are for authors of tasks
     home = Path(lm_eval.tasks.__file__).parent
     small = TaskManager(include_path=[home / name for name in FOLDERS], include_defaults=False)
     unknown = [name for name in names if name not in small.all_tasks]

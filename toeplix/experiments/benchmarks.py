@@ -9,6 +9,7 @@ standard errors.
 
 import contextlib
 import functools
+import io
 import math
 import os
 import statistics
@@ -93,7 +94,8 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     from toeplix.evaluation.harness import evaluate
 
     folder = work / "runs" / learned["run"] / "model"
-    report = evaluate([str(folder)], case.tasks, root=data_root(), limit=case.limit)
+    with contextlib.redirect_stderr(io.StringIO()):  # a bar for each task, among the cases' lines
+        report = evaluate([str(folder)], case.tasks, root=data_root(), limit=case.limit)
     found = {(row["task"], row["metric"]): row for row in report.rows}
     scores = {line.label: score for line in TABLE if (score := line.score(found))}
     text = found.get(("wikitext", "bits_per_byte"))
@@ -130,10 +132,10 @@ def above_chance(rows: Sequence[Row], line: paper.Row) -> float | None:
     # the seeds answer the same questions: their errors do not shrink with their number
     least = 100 / scores[0]["questions"]
     error = max(least, *(score["error"] or 0.0 for score in scores))
-    return (value - chance(line, scores[0]["tasks"])) / error
+    return (value - chance(line)) / error
 
 
-def chance(line: paper.Row, tasks: int) -> float:
+def chance(line: paper.Row) -> float:
     """Percent right by guessing; nothing where answers are written freely.
 
     GLUE's choices are two or three, and a constant answer has a Matthews correlation of zero: the mean
