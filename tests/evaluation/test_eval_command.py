@@ -50,8 +50,14 @@ def test_the_paper_s_table_offline(checkpoint, root, tmp_path, monkeypatch, caps
 
 
 def test_models_side_by_side_and_batches_alike(checkpoint, root, tmp_path, monkeypatch, capsys):
-    """Ours, and the same weights as a model of Hugging Face's; batches of 1, 5 and auto."""
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    """Ours, and two of Hugging Face's; batches of 1, 5 and auto."""
+    from transformers import (
+        AutoTokenizer,
+        LlamaConfig,
+        LlamaForCausalLM,
+        Mamba2Config,
+        Mamba2ForCausalLM,
+    )
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
@@ -60,18 +66,25 @@ def test_models_side_by_side_and_batches_alike(checkpoint, root, tmp_path, monke
     )
     LlamaForCausalLM(config).save_pretrained(tmp_path / "llama")
     tokenizer.save_pretrained(tmp_path / "llama")
+    sizes = {"hidden_size": 8, "num_heads": 4, "head_dim": 4, "n_groups": 1, "state_size": 4}
+    config = Mamba2Config(vocab_size=len(tokenizer), num_hidden_layers=1, chunk_size=16, **sizes)
+    Mamba2ForCausalLM(config).save_pretrained(tmp_path / "mamba2")
+    tokenizer.save_pretrained(tmp_path / "mamba2")
     tasks = ("--tasks", "sst2,swde,ifeval,wikitext", "--data-root", root)
-    run(monkeypatch, checkpoint, tmp_path / "llama", *tasks, "--out", tmp_path / "both")
+    others = (tmp_path / "llama", tmp_path / "mamba2")
+    run(monkeypatch, checkpoint, *others, *tasks, "--out", tmp_path / "all")
     shown = capsys.readouterr().out
     assert "llama" in shown
+    assert "mamba2" in shown
     assert "llama: ifeval: answers held shorter than asked for 2 of 2" in shown
     found = []
     for size in ("1", "5"):
         out = tmp_path / size
         run(monkeypatch, checkpoint, *tasks, "--batch", size, "--out", out)
         found.append([json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()])
-    both = (tmp_path / "both" / "rows.jsonl").read_text().splitlines()
-    found.append([row for line in both if (row := json.loads(line))["model"] == "small"])
+    every = (tmp_path / "all" / "rows.jsonl").read_text().splitlines()
+    assert len(every) == 3 * len(found[0])
+    found.append([row for line in every if (row := json.loads(line))["model"] == "small"])
     for one, two, three in zip(*found, strict=True):
         assert one["value"] == pytest.approx(two["value"], rel=1e-5)
         assert one["value"] == pytest.approx(three["value"], rel=1e-5)
