@@ -144,6 +144,16 @@ def test_tokens_are_drawn_by_their_chances():
     assert drawn(chances, again) == drawn(chances, torch.Generator().manual_seed(0))
 
 
+@pytest.mark.parametrize(("number", "wanted"), [(0.0, 1), (0.5, 3), (1 - 2**-53, 4)])
+@pytest.mark.parametrize("scale", [1.0, 1 / 3, 1 + 2**-52, 0.7])
+def test_the_ends_of_the_interval_draw_no_token_without_chance(monkeypatch, number, wanted, scale):
+    monkeypatch.setattr(
+        torch, "rand", lambda *size, dtype, generator: torch.tensor(number, dtype=dtype)
+    )
+    chances = scale * torch.tensor([0.0, 0.5, 0.0, 0.25, 0.25, 0.0], dtype=torch.float64)
+    assert drawn(chances, torch.Generator()) == wanted
+
+
 def test_chances_that_are_no_numbers_are_refused():
     with pytest.raises(RuntimeError, match="no numbers"):
         drawn(torch.tensor([0.5, float("nan")]), torch.Generator())

@@ -90,8 +90,8 @@ def drawn(chances: Float[Tensor, " v"], generator: torch.Generator) -> int:
     if not torch.isfinite(sums[-1]):
         raise RuntimeError(f"chances add up to {float(sums[-1])}: logits are no numbers")
     point = torch.rand((), dtype=torch.float64, generator=generator) * sums[-1]
-    below = torch.nextafter(sums[-1], torch.zeros_like(point))  # a product may be rounded up
-    return int(torch.searchsorted(sums, torch.minimum(point, below), right=True))
+    # at most 1 - 2^-53 of the sum, which is never rounded up to it: there is always such a token
+    return int(torch.searchsorted(sums, point, right=True))
 
 
 def generate(
