@@ -90,6 +90,22 @@ def test_models_side_by_side_and_batches_alike(checkpoint, root, tmp_path, monke
         assert one["value"] == pytest.approx(three["value"], rel=1e-5)
 
 
+def test_silence_is_what_scores_are_above(root, tmp_path, monkeypatch):
+    tasks = "squadv2,arc_easy,ifeval,wikitext"
+    run(monkeypatch, "silence", "--tasks", tasks, "--data-root", root, "--out", tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    found = {(row["task"], row["metric"]): row for row in rows}
+    # the harness undoes the spaces of WikiText's tokens, and divides by the bytes from before
+    assert 5 < found["wikitext", "bits_per_byte"]["value"] <= 8
+    assert found["squadv2", "HasAns_f1"]["value"] == 0
+    assert found["squadv2", "NoAns_f1"]["value"] == 100
+    answerable = found["squadv2", "HasAns_f1"]["count"]
+    silent = found["squadv2", "NoAns_f1"]["count"]
+    assert found["squadv2", "f1"]["value"] == pytest.approx(100 * silent / (answerable + silent))
+    assert answerable + silent == found["squadv2", "f1"]["count"]
+    assert found["ifeval", "prompt_level_strict_acc"]["value"] == 0
+
+
 def test_what_is_missing_is_named_or_left_out(checkpoint, root, monkeypatch, capsys, tmp_path):
     file = tmp_path / "ARC-Easy-Test.jsonl"
     file.write_text((root / "arc" / file.name).read_text())

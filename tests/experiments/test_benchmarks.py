@@ -16,12 +16,13 @@ def test_scores_of_what_there_is_data_for(tmp_path, monkeypatch):
     results, work = tmp_path / "results", tmp_path / "work"
     found = collect("benchmarks", SCALES["smoke"], results=results, work=work)
     scored = [row for row in found if row["part"] == benchmarks.SCORES]
-    assert [row["model"] for row in scored] == list(benchmarks.COMPARED)
+    assert [row["model"] for row in scored] == [*benchmarks.COMPARED, *benchmarks.CONTROLS]
     for row in scored:
         assert row["tasks"] == ["swde", "arc_easy"]
         assert set(row["scores"]) == {"SWDE, contains", "ARC-Easy"}
         assert row["scores"]["ARC-Easy"]["questions"] == 2  # the limit of this scale
-        assert row["bits_per_byte"] > 0
+        assert (row["bits_per_byte"] is None) == (row["model"] in benchmarks.CONTROLS)
+    assert scored[-2]["scores"]["SWDE, contains"]["value"] == 0  # silence holds no answer
     assert draw("benchmarks", "smoke", results=results, figures=tmp_path).exists()
 
 
@@ -61,5 +62,16 @@ def test_what_scores_decide():
 def test_guessing_is_not_knowing():
     (arc,) = [line for line in benchmarks.TABLE if line.label == "ARC-Easy"]
     rows = [row("toeplitz", seed, arc=27.0) for seed in range(3)]
-    assert benchmarks.above_chance(rows, arc) == pytest.approx(2.0)
-    assert benchmarks.above_chance([], arc) is None
+    assert benchmarks.above_chance(benchmarks.evaluated(rows), "toeplitz", arc) == pytest.approx(2)
+    assert benchmarks.above_chance(benchmarks.evaluated([]), "toeplitz", arc) is None
+
+
+@pytest.mark.parametrize("control", benchmarks.CONTROLS)
+def test_what_knows_nothing_is_chance(control):
+    (arc,) = [line for line in benchmarks.TABLE if line.label == "ARC-Easy"]
+    rows = [row("toeplitz", seed, arc=27.0) for seed in range(3)]
+    rows += [row(control, 0, arc=26.0), row(control, 1, arc=27.0)]
+    models = benchmarks.evaluated(rows)
+    assert benchmarks.above_chance(models, "toeplitz", arc) == pytest.approx(0.5)
+    models = benchmarks.evaluated([*rows[:3], row(control, 0, arc=10.0)])
+    assert benchmarks.above_chance(models, "toeplitz", arc) == pytest.approx(2)

@@ -11,8 +11,8 @@ def evaluate(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Checkpoints: the `model` of a run, or a causal language model of Hugging Face, "
-            "by directory or by name."
+            help="Checkpoints: the `model` of a run, a causal language model of Hugging Face, "
+            "by directory or by name, or silence: one that says nothing, to compare with."
         ),
     ],
     tasks: Annotated[

@@ -65,7 +65,7 @@ def evaluate(
     """Every model on every task, without examples in the prompt.
 
     Args:
-        models: directories of checkpoints, ours or Hugging Face's, or names at the hub.
+        models: directories of checkpoints, ours or Hugging Face's, names at the hub, or `silence`.
         tasks: stock tasks, groups and tags, or `toeplix-paper`.
         root: where published files are; None: the hub's data.
         batch: rows of a batch; auto: by their length. Results do not depend on it.
@@ -108,10 +108,13 @@ def evaluate(
 
 
 def open_model(name: str, *, batch: int | str = "auto", device: str | None = None) -> Any:
-    """The harness's view of a model: of one of our checkpoints, or of a Hugging Face model."""
+    """The harness's view of a model: a checkpoint of ours, a Hugging Face model, or `silence`."""
     from toeplix.evaluation.model import Checkpoint
+    from toeplix.evaluation.silence import SILENCE, Silence
 
     folder = Path(name)
+    if name == SILENCE and not folder.exists():
+        return Silence()
     config = folder / "config.json"
     if folder.is_dir() and not config.is_file():
         raise FileNotFoundError(f"{folder} is no checkpoint: there is no config.json in it")
@@ -214,6 +217,7 @@ def rows(
             error = values.get(f"{metric}_stderr,{kind}")
             if not isinstance(error, float) or math.isnan(error):
                 error = sample_error(metric, samples[task])
+            each = by_question(metric, samples[task])
             found.append(
                 {
                     "model": model,
@@ -222,7 +226,7 @@ def rows(
                     "filter": kind,
                     "value": float(value),
                     "stderr": error,
-                    "count": results["n-samples"][task]["effective"],
+                    "count": len(each) if each else results["n-samples"][task]["effective"],
                     "limit": limit,
                     "version": results["versions"].get(task),
                     "cuts": results["cuts"].get(task, {}),
@@ -234,6 +238,14 @@ def rows(
 
 def sample_error(metric: str, samples: Sequence[dict[str, Any]]) -> float | None:
     """The standard error of a mean over questions; None if the metric is no such mean."""
+    numbers = by_question(metric, samples)
+    if numbers is None or len(numbers) < 2:
+        return None
+    return statistics.stdev(numbers) / math.sqrt(len(numbers))
+
+
+def by_question(metric: str, samples: Sequence[dict[str, Any]]) -> list[float] | None:
+    """Of every question that counts for a metric; None if the metric is no mean over questions."""
     values = [sample.get(metric) for sample in samples]
     if metric.removeprefix("HasAns_").removeprefix("NoAns_") in ("exact", "f1"):
         pairs = [value for value in values if isinstance(value, (tuple, list))]
@@ -243,9 +255,7 @@ def sample_error(metric: str, samples: Sequence[dict[str, Any]]) -> float | None
             name = metric.rpartition("_")[2]
             values = [100 * row[name] for row in each if row["answerable"] in wanted]
     numbers = [float(value) for value in values if isinstance(value, (int, float))]
-    if len(numbers) < 2 or len(numbers) < len(values):
-        return None
-    return statistics.stdev(numbers) / math.sqrt(len(numbers))
+    return numbers if len(numbers) == len(values) else None
 
 
 def _write(file: Path, text: str) -> None:

@@ -4,7 +4,8 @@ Models are those of the `training` experiment at equal width, at their best lear
 where they are trained already they are taken as they are. Published files of the data sets are looked
 for in $TOEPLIX_BENCHMARKS; without it there is the held-out text alone. A model that has seen a few
 hundred thousand tokens can show little: which scores are above chance is said first, by how many
-standard errors.
+standard errors. Chance is the best of three that know nothing: guessing among the choices, a model that
+says nothing (`toeplix.evaluation.silence`), and untrained models.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from toeplix.data.store import TOKENIZER
 from toeplix.evaluation import paper
 from toeplix.evaluation.paper import TABLE, Score
 from toeplix.experiments import intervals, learning, style
@@ -30,10 +32,12 @@ from toeplix.experiments.scale import Scale
 CLAIMS, ALONE = ("C14",), False
 COST = "about 30 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
+CONTROLS = (SILENCE := "silence", UNTRAINED := "untrained")
 LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions of each task
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
 SCORES = "benchmarks"  # the part of rows that hold scores; the others choose learning rates
+NOTHING: dict[str, Any] = {"scores": {}, "cuts": [], "notes": {}}  # of a case without scores
 ABOVE = 3.0  # standard errors above chance that count
 
 
@@ -83,23 +87,52 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
         for seed in scale.seeds:
             case = learning.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
             found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
+    for name in CONTROLS:
+        for seed in scale.seeds[: 1 if name == SILENCE else None]:
+            case = learning.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
+            found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
     return found
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
+    if case.model in CONTROLS:
+        nothing = {"loss": None, "bits_per_byte": None}
+        model = SILENCE if case.model == SILENCE else str(_untrained(case, work))
+        return nothing | _scores(case, model)
     plain = {key: value for key, value in asdict(case).items() if key not in ("tasks", "limit")}
     learned = learning.measure(learning.Case(**plain), work)
-    if case.part != SCORES or learned["loss"] is None or not case.tasks:
-        return learned | {"scores": {}, "cuts": [], "notes": {}}
+    if case.part != SCORES or learned["loss"] is None:
+        return learned | NOTHING
+    return learned | _scores(case, str(work / "runs" / learned["run"] / "model"))
+
+
+def _untrained(case: Case, work: Path) -> Path:
+    """The checkpoint of a Toeplitz model as it is drawn."""
+    import torch
+
+    from toeplix import build, save
+    from toeplix.data import Tokenizer
+
+    store = learning.corpus(case, work)
+    folder = work / "untrained" / f"{case.dim}-{case.depth}-{case.context}-{case.seed}"
+    with learning.alone(work, f"untrained-{folder.name}"):
+        torch.manual_seed(case.seed)
+        save(build(case.config(store.vocab)), folder)
+        Tokenizer.load(store.directory / TOKENIZER).save(folder)
+    return folder
+
+
+def _scores(case: Case, model: str) -> dict[str, Any]:
+    if not case.tasks:
+        return NOTHING
     from toeplix.evaluation.harness import evaluate
 
-    folder = work / "runs" / learned["run"] / "model"
     with contextlib.redirect_stderr(io.StringIO()):  # a bar for each task, among the cases' lines
-        report = evaluate([str(folder)], case.tasks, root=data_root(), limit=case.limit)
+        report = evaluate([model], case.tasks, root=data_root(), limit=case.limit)
     found = {(row["task"], row["metric"]): row for row in report.rows}
     scores = {line.label: score for line in TABLE if (score := line.score(found))}
     text = found.get(("wikitext", "bits_per_byte"))
-    return learned | {
+    return {
         "scores": {label: _finite(score) for label, score in scores.items()},
         "wikitext_bits_per_byte": text and text["value"],
         "cuts": [line.partition(": ")[2] for line in report.cuts],
@@ -114,34 +147,41 @@ def _finite(score: Score) -> dict[str, Any]:
 
 
 def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows with scores by model, of the newest list of tasks."""
+    """Rows with scores by model, controls too, of the newest list of tasks."""
     scored = [row for row in rows if row["part"] == SCORES]
     newest = scored[-1]["tasks"] if scored else []
     return {
         name: [row for row in scored if row["model"] == name and row["tasks"] == newest]
-        for name in COMPARED
+        for name in (*COMPARED, *CONTROLS)
     }
 
 
-def above_chance(rows: Sequence[Row], line: paper.Row) -> float | None:
-    """Standard errors by which the mean over seeds lies above guessing; None without scores."""
-    scores = [row["scores"][line.label] for row in rows if line.label in row["scores"]]
+def above_chance(models: dict[str, list[Row]], name: str, line: paper.Row) -> float | None:
+    """Standard errors by which a model's mean over seeds lies above chance; None without scores."""
+    scores = _line(models[name], line)
     if not scores:
         return None
     value = statistics.fmean(score["value"] for score in scores)
     # the seeds answer the same questions: their errors do not shrink with their number
     least = 100 / scores[0]["questions"]
     error = max(least, *(score["error"] or 0.0 for score in scores))
-    return (value - chance(line)) / error
+    return (value - chance(models, line)) / error
 
 
-def chance(line: paper.Row) -> float:
-    """Percent right by guessing; nothing where answers are written freely.
+def chance(models: dict[str, list[Row]], line: paper.Row) -> float:
+    """Percent of the best that knows nothing.
 
     GLUE's choices are two or three, and a constant answer has a Matthews correlation of zero: the mean
     of a part of its tasks is compared with a coin, which is at least as good.
     """
-    return 50.0 if line.label == "GLUE" else line.chance or 0.0
+    guessing = 50.0 if line.label == "GLUE" else line.chance or 0.0
+    controls = [_line(models[name], line) for name in CONTROLS]
+    means = [statistics.fmean(s["value"] for s in scores) for scores in controls if scores]
+    return max(guessing, *means, 0.0)
+
+
+def _line(rows: list[Row], line: paper.Row) -> list[dict[str, Any]]:
+    return [row["scores"][line.label] for row in rows if line.label in row["scores"]]
 
 
 def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | None:
@@ -168,7 +208,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         f"{name} in {line.label} ({errors:.1f} standard errors)": line
         for name in ("toeplitz", "hyena")
         for line in TABLE
-        if (errors := above_chance(models[name], line)) is not None and errors > ABOVE
+        if (errors := above_chance(models, name, line)) is not None and errors > ABOVE
     }
     telling = any(line in RETRIEVAL for line in clear.values())
     answer = intervals.below(retrieval.flipped) if telling else None
@@ -183,37 +223,31 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
 
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
+    models = evaluated(rows)
     found = []
-    for name, seeds in evaluated(rows).items():
-        if not seeds:
-            continue
-        bits = statistics.fmean(row["bits_per_byte"] for row in seeds)
-        found.append(
-            {"benchmark": "held-out text, bits a byte", "model": name, "score": f"{bits:.3f}"}
-        )
-        texts = [
-            row["wikitext_bits_per_byte"] for row in seeds if row.get("wikitext_bits_per_byte")
-        ]
-        if texts:
-            score = f"{statistics.fmean(texts):.3f}"
-            found.append({"benchmark": "WikiText, bits a byte", "model": name, "score": score})
+    for name, seeds in models.items():
+        texts = {"held-out text": "bits_per_byte", "WikiText": "wikitext_bits_per_byte"}
+        for label, field in texts.items():
+            values = [row[field] for row in seeds if row.get(field)]
+            if values:
+                score = f"{statistics.fmean(values):.3f}"
+                found.append({"benchmark": f"{label}, bits a byte", "model": name, "score": score})
         for line in TABLE:
-            scores = [row["scores"][line.label] for row in seeds if line.label in row["scores"]]
-            errors = above_chance(seeds, line)
-            if errors is None:
+            scores = _line(seeds, line)
+            if not scores:
                 continue
             mean = statistics.fmean(score["value"] for score in scores)
             part = f" ({scores[0]['tasks']} of {len(line.tasks)} tasks)"
-            found.append(
-                {
-                    "benchmark": line.label
-                    + (part if scores[0]["tasks"] < len(line.tasks) else ""),
-                    "model": name,
-                    "questions": scores[0]["questions"],
-                    "score": f"{mean:.1f}",
-                    "above chance, standard errors": f"{errors:.1f}",
-                }
-            )
+            shown = {
+                "benchmark": line.label + (part if scores[0]["tasks"] < len(line.tasks) else ""),
+                "model": name,
+                "questions": scores[0]["questions"],
+                "score": f"{mean:.1f}",
+            }
+            if name in COMPARED:
+                errors = above_chance(models, name, line)
+                shown["above chance, standard errors"] = f"{errors:.1f}"
+            found.append(shown)
     return found
 
 
@@ -222,8 +256,9 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     drawing = style.canvas(2)
     ours, theirs = drawing.subplots(1, 2)
     places = range(len(TABLE))
-    for name, seeds in evaluated(rows).items():
-        points = [(above_chance(seeds, line), place) for place, line in enumerate(TABLE)]
+    models = evaluated(rows)
+    for name in COMPARED:
+        points = [(above_chance(models, name, line), place) for place, line in enumerate(TABLE)]
         there = [point for point in points if point[0] is not None]
         if there:
             ours.plot(*zip(*there, strict=True), **style.look(name, linestyle="none", label=name))
