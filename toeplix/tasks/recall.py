@@ -1,13 +1,14 @@
 """Recall: what stood beside this, the last time it was seen?
 
-    pairs       k v k v . . k v . k v    multi-query associative recall, as in zoology
-    noisy       k v ~ ~ k v ~ k v        the same with noise between the pairs
+    pairs       k v k v . . k . . k .    multi-query associative recall, as in zoology
+    noisy       k v ~ ~ k v ~ k ~        the same with noise between the pairs
     fuzzy       k k v k v v v k k v      keys and values of one to three tokens
     phonebook   n n d d d ; n n d d d ; n n d d d     a name of many, and its number
     induction   a b # c d a e # c        what came after the sign
 
 Alphabets are apart: every token tells by itself whether it is a key, a value, or something else. Keys of
-a row differ, queries never share a place, and none is asked twice.
+a row differ and queries never share a place. No answer helps with the next one: those of `pairs` are not
+shown, and `fuzzy` asks for any key again, so what was told already cannot be ruled out.
 """
 
 import numpy as np
@@ -27,8 +28,10 @@ def pairs(
     Tokens: blank; keys 1 to (vocab-1)//2; values up to vocab-1; noise above them, if there is any, which
     takes the place of blanks and stands between the pairs too. 2 pairs, context 10, vocab 9:
 
-    inputs 3 5 1 8 0 0 1 8 3 5
+    inputs 3 5 1 8 0 0 1 0 3 0
     labels - - - - - - 8 - 5 -
+
+    Who looks nothing up, but knows that it is one of the values, is right in one case of `count`.
     """
     if context % 2 or context < 4 * count:
         raise ValueError(f"context={context} must be even and hold 4 tokens for each of {count}")
@@ -38,6 +41,7 @@ def pairs(
     tokens = np.full((batch, context), BLANK, dtype=np.int64)
     if noise:
         tokens = rng.integers(vocab, vocab + noise, (batch, context), dtype=np.int64)
+    between = tokens.copy()
     marks = np.zeros(tokens.shape, dtype=bool)
     # the table takes the first places, or, with noise, any of the first half
     slots = context // 4 if noise else count
@@ -50,7 +54,7 @@ def pairs(
         for place, marked in ((told, False), (2 * asked, True)):
             tokens[row, place], tokens[row, place + 1] = keys, values
             marks[row, place + 1] = marked
-    return scored(tokens, marks)
+    return Batch(np.where(marks, between, tokens), scored(tokens, marks).labels)
 
 
 def _drawn(rng: np.random.Generator, likely: np.ndarray, count: int) -> Tokens:
@@ -59,7 +63,7 @@ def _drawn(rng: np.random.Generator, likely: np.ndarray, count: int) -> Tokens:
 
 
 def fuzzy(rng: np.random.Generator, batch: int, context: int, count: int, vocab: int) -> Batch:
-    """Pairs of keys and values of one to LONGEST tokens each, then every key once more.
+    """Pairs of keys and values of one to LONGEST tokens each, then as many keys, any of them.
 
     No key begins another one, so it is clear where a key ends; rows end in blanks. Alphabets as in
     `pairs`. 2 pairs, vocab 9, the beginning of a row:
@@ -83,7 +87,7 @@ def fuzzy(rng: np.random.Generator, batch: int, context: int, count: int, vocab:
         ]
         place = 0
         order = [(number, False) for number in range(count)]
-        order += [(int(number), True) for number in rng.permutation(count)]
+        order += [(int(number), True) for number in rng.integers(0, count, count)]
         for number, marked in order:
             key, value = keys[number], values[number]
             middle, end = place + len(key), place + len(key) + len(value)
