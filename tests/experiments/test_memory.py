@@ -106,10 +106,14 @@ def held(**levels):
 
 def test_capacity_above_the_others():
     verdict = capacity.holds(held(paper_flat=0.9))["C10"]
-    assert verdict.holds is True
+    assert verdict.holds is False, "above them, but not at half of their operations"
     assert "0.67 of its operations" in verdict.ours
+    for row in (cheap := held(paper_flat=0.9)):
+        row["flops_per_step"] /= 1 + row["model"].startswith("paper")
+    assert capacity.holds(cheap)["C10"].holds is True
     assert capacity.holds(held(paper_flat=0.6, hyena=0.9))["C10"].holds is False
-    assert capacity.holds(held(paper_4_heads=0.9, hyena=0.7))["C10"].holds is True
+    late = solved("hyena", 0.75, part="longer training", context=8)
+    assert "hyena at 8 with 4 times the steps: " in capacity.holds(cheap + late)["C10"].ours
 
 
 def test_lengths_grow_until_a_model_breaks():
