@@ -33,30 +33,69 @@ def test_every_task_is_found(tmp_path):
 
 
 def row(model, seed, **scores):
-    labels = {"swde": "SWDE, contains", "arc": "ARC-Easy"}
+    labels = {"swde": "SWDE, contains", "arc": "ARC-Easy", "squad": "SQuAD v2, F1"}
     made = {
         labels[name]: {"value": value, "error": 1.0, "tasks": 1, "questions": 500, "note": ""}
         for name, value in scores.items()
     }
     common = {"part": benchmarks.SCORES, "tasks": ["swde", "arc_easy"], "bits_per_byte": 2.0}
-    return {"model": model, "seed": seed, "scores": made, **common}
+    return {"model": model, "seed": seed, "scores": made, "cuts": [], **common}
 
 
-def verdict(ours, theirs):
-    rows = [row("toeplitz", seed, swde=ours + seed / 10, arc=25.0) for seed in range(3)]
-    rows += [row("hyena", seed, swde=theirs, arc=25.2) for seed in range(3)]
-    return benchmarks.holds(rows)["C14"]
+CONTROLS = [row(name, 0, swde=0.0, arc=20.0, squad=50.0) for name in benchmarks.CONTROLS]
+
+
+def verdict(ours, theirs, arc=(45.0, 45.2), squad=(50.0, 50.0)):
+    rows = [
+        row("toeplitz", seed, swde=ours + seed / 10, arc=arc[0] + seed / 5, squad=squad[0])
+        for seed in range(3)
+    ]
+    rows += [row("hyena", seed, swde=theirs, arc=arc[1], squad=squad[1]) for seed in range(3)]
+    return benchmarks.holds(rows + CONTROLS)["C14"]
 
 
 def test_what_scores_decide():
     assert verdict(10.0, 4.0).holds is True
     assert verdict(4.0, 10.0).holds is False
     assert verdict(9.9, 10.0).holds is None
-    at_chance = verdict(1.0, 0.0)  # better, but neither is above chance
+    at_chance = verdict(1.0, 0.0, arc=(25.0, 25.0))  # better, but neither is above chance
     assert at_chance.holds is None
-    assert "above chance: none" in at_chance.ours
+    assert "nothing to compare; above chance: none" in at_chance.ours
     assert "toeplitz in SWDE, contains (10.1 standard errors)" in verdict(10.0, 0.0).ours
-    assert benchmarks.holds([]) == {}
+
+
+def test_others_have_to_be_on_par():
+    assert verdict(10.0, 4.0, arc=(30.0, 45.0)).holds is False
+    assert verdict(10.0, 4.0, arc=(60.0, 45.0)).holds is True
+    assert verdict(10.0, 4.0, arc=(25.0, 25.0)).holds is None, "not measured"
+
+
+def test_lines_at_chance_decide_nothing():
+    """Silence has 50 in SQuAD v2's F1: to be less silent than it is no retrieval."""
+    assert verdict(10.0, 11.0, squad=(50.0, 20.0)).holds is False
+    assert "SQuAD" not in verdict(10.0, 11.0, squad=(50.0, 20.0)).ours
+
+
+def test_without_controls_or_scores_nothing_is_decided():
+    rows = [row(name, 0, swde=10.0, arc=45.0) for name in ("toeplitz", "hyena")]
+    assert benchmarks.holds([]) == benchmarks.holds(rows) == {}
+    assert benchmarks.holds([*rows, *CONTROLS]) != {}
+    without_data = [row(name, 0) | {"tasks": []} for name in ("toeplitz", "hyena")]
+    assert benchmarks.holds([*rows, *CONTROLS, *without_data]) != {}
+
+
+def test_the_table_says_what_data_it_was():
+    seen = row("toeplitz", 0, swde=1.0)
+    seen["scores"]["SWDE, contains"]["note"] = "another split"
+    seen["cuts"] = [
+        "swde: prompts cut 30 of 40",
+        "arc_easy: contexts cut 1 of 9",
+        "swde: answers cut 1 of 2",
+    ]
+    line = next(line for line in benchmarks.table([seen]) if "SWDE" in line["benchmark"])
+    assert line["benchmark"] == "SWDE, contains *"
+    assert line["data"] == "another split"
+    assert line["cut to the context"] == "75%"
 
 
 def test_guessing_is_not_knowing():

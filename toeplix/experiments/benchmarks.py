@@ -13,6 +13,7 @@ import functools
 import io
 import math
 import os
+import re
 import statistics
 import warnings
 from collections.abc import Sequence
@@ -147,11 +148,11 @@ def _finite(score: Score) -> dict[str, Any]:
 
 
 def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows with scores by model, controls too, of the newest list of tasks."""
+    """Rows with scores by model, controls too, of the longest list of tasks."""
     scored = [row for row in rows if row["part"] == SCORES]
-    newest = scored[-1]["tasks"] if scored else []
+    longest: list[str] = max((row["tasks"] for row in scored), key=len, default=[])
     return {
-        name: [row for row in scored if row["model"] == name and row["tasks"] == newest]
+        name: [row for row in scored if row["model"] == name and row["tasks"] == longest]
         for name in (*COMPARED, *CONTROLS)
     }
 
@@ -200,9 +201,9 @@ def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | Non
 
 
 def holds(rows: list[Row]) -> dict[str, Verdict]:
+    """Judged by the lines in which one of the two is above chance: elsewhere nothing is measured."""
     models = evaluated(rows)
-    retrieval, others = gap(rows, RETRIEVAL), gap(rows, OTHERS)
-    if retrieval is None or others is None:
+    if not all(models[name] for name in ("toeplitz", "hyena", *CONTROLS)):
         return {}
     clear = {
         f"{name} in {line.label} ({errors:.1f} standard errors)": line
@@ -210,14 +211,17 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         for line in TABLE
         if (errors := above_chance(models, name, line)) is not None and errors > ABOVE
     }
-    telling = any(line in RETRIEVAL for line in clear.values())
-    answer = intervals.below(retrieval.flipped) if telling else None
-    words = "; ".join(clear) or "none"
+    telling = list(clear.values())
+    retrieval = gap(rows, [line for line in RETRIEVAL if line in telling])
+    others = gap(rows, [line for line in OTHERS if line in telling])
+    above = intervals.below(retrieval.flipped) if retrieval else None
+    level = not intervals.below(others) if others else None
+    words = {f"retrieval {retrieval}": retrieval, f"others {others}": others}
+    told = "; ".join(word for word, there in words.items() if there) or "nothing to compare"
     return {
         "C14": Verdict(
-            holds=answer,
-            ours=f"toeplitz minus hyena, percent: retrieval {retrieval}, others {others}; above chance: "
-            f"{words}",
+            holds=intervals.every(above, level),
+            ours=f"toeplitz minus hyena, percent: {told}; above chance: {'; '.join(clear) or 'none'}",
         )
     }
 
@@ -236,19 +240,42 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             scores = _line(seeds, line)
             if not scores:
                 continue
-            mean = statistics.fmean(score["value"] for score in scores)
-            part = f" ({scores[0]['tasks']} of {len(line.tasks)} tasks)"
             shown = {
-                "benchmark": line.label + (part if scores[0]["tasks"] < len(line.tasks) else ""),
+                "benchmark": line.label + _star(scores[0]),
                 "model": name,
                 "questions": scores[0]["questions"],
-                "score": f"{mean:.1f}",
+                "score": f"{statistics.fmean(score['value'] for score in scores):.1f}",
             }
             if name in COMPARED:
                 errors = above_chance(models, name, line)
                 shown["above chance, standard errors"] = f"{errors:.1f}"
+                shown["cut to the context"] = cut(seeds[0], line)
+            part = f"{scores[0]['tasks']} of {len(line.tasks)} tasks"
+            parts = [part] if scores[0]["tasks"] < len(line.tasks) else []
+            shown["data"] = "; ".join([*parts, *filter(None, [scores[0]["note"]])])
             found.append(shown)
     return found
+
+
+def _star(score: dict[str, Any]) -> str:
+    """Where the questions are not those of the benchmark."""
+    return " *" if score["note"] else ""
+
+
+def cut(row: Row, line: paper.Row) -> str:
+    """The share of prompts and texts of a line's tasks that did not fit the context."""
+    counts = [
+        (int(count), int(seen))
+        for told in row["cuts"]
+        if (match := re.fullmatch(r"(\w+): (?:prompts|contexts) cut (\d+) of (\d+)", told))
+        and match[1] in line.tasks
+        for count, seen in [match.groups()[1:]]
+    ]
+    return (
+        f"{sum(count for count, _ in counts) / sum(seen for _, seen in counts):.0%}"
+        if counts
+        else ""
+    )
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:
@@ -270,9 +297,15 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
         known = [point for point in values if point[0] is not None]
         hollow = {"linestyle": "none", "markerfacecolor": "none", "label": arch}
         theirs.plot(*zip(*known, strict=True), **style.look(names.get(arch, arch), **hollow))
+    labels = [
+        line.label + next((_star(score) for score in _line(models["toeplitz"], line)), "")
+        for line in TABLE
+    ]
     for axes in (ours, theirs):
-        axes.set_yticks(places, [line.label for line in TABLE] if axes is ours else [])
+        axes.set_yticks(places, labels if axes is ours else [])
         axes.invert_yaxis()
-    style.finish(ours, x="standard errors above chance", y="", title="evaluated here")
+    style.finish(
+        ours, x="standard errors above chance", y="", title="evaluated here (* other questions)"
+    )
     style.finish(theirs, x="percent", y="", title="published")
     return drawing
