@@ -7,11 +7,13 @@ from pathlib import Path
 import lm_eval.tasks
 import pytest
 from lm_eval.tasks._index import TaskIndex
+from rich.console import Console
 
 from toeplix import Model, build, save
 from toeplix.cli import main
-from toeplix.evaluation import paper
+from toeplix.evaluation import harness, paper
 from toeplix.evaluation.harness import labels, manager, sample_error
+from toeplix.evaluation.table import full_table
 
 
 def run(monkeypatch, *arguments):
@@ -38,9 +40,9 @@ def test_the_paper_s_table_offline(checkpoint, root, tmp_path, monkeypatch, caps
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert {row["task"] for row in rows} == {*paper.TASKS, "wikitext"}
     assert all(row["model"] == "small" for row in rows)
-    harness = json.loads((tmp_path / "small.json").read_text())
+    written = json.loads((tmp_path / "small.json").read_text())
     for row in rows:
-        assert row["value"] == harness["results"][row["task"]][f"{row['metric']},{row['filter']}"]
+        assert row["value"] == written["results"][row["task"]][f"{row['metric']},{row['filter']}"]
     for line in paper.TABLE:
         assert line.label in shown
     assert "cut to fit the context: small: ifeval: answers cut 2 of 2" in shown
@@ -135,6 +137,13 @@ def test_bad_input(checkpoint, root, tmp_path, monkeypatch, capsys):
     line = refused(monkeypatch, capsys, checkpoint, "--tasks", "arc_esy", *data)
     assert "there is no task 'arc_esy': did you mean arc_easy" in line
     assert "names no task" in refused(monkeypatch, capsys, checkpoint, "--tasks", " ,", *data)
+    for option, value, words in (
+        ("--batch", "0", "batch size '0' must be a number of at least 1"),
+        ("--device", "banana", "device 'banana' is unknown"),
+        ("--out", checkpoint / "config.json", "config.json"),
+    ):
+        options = ("--tasks", "arc_easy", *data, option, value)
+        assert words in refused(monkeypatch, capsys, checkpoint, *options)
     arguments = ("--tasks", "arc_easy", *data)
     line = refused(monkeypatch, capsys, tmp_path, *arguments)
     assert "is no checkpoint" in line
@@ -191,6 +200,26 @@ def test_short_names():
     assert labels(["runs/a/model", "runs/b/model"]) == ["a", "b"]
     assert labels(["x/a", "y/a"]) == ["x/a", "y/a"]
     assert labels(["EleutherAI/pythia-70m"]) == ["pythia-70m"]
+
+
+def test_every_filter_has_its_row():
+    """As those of gsm8k: one is not lost behind the other, and questions are not counted twice."""
+    kinds = ("strict-match", "flexible-extract")
+    values = {f"exact_match,{kind}": number / 10 for number, kind in enumerate(kinds)}
+    results = {
+        "results": {"sums": values},
+        "n-samples": {"sums": {"effective": 4}},
+        "versions": {},
+        "cuts": {},
+    }
+    samples = {"sums": [{"filter": kind, "exact_match": 0.0} for kind in kinds for _ in range(4)]}
+    rows = harness.rows("mine", results, samples, None, {})
+    assert [(row["filter"], row["count"]) for row in rows] == [(kind, 4) for kind in kinds]
+    console = Console(width=100, record=True)
+    console.print(full_table(rows))
+    shown = console.export_text()
+    for kind in kinds:
+        assert f"exact_match ({kind})" in shown
 
 
 def test_standard_errors_from_samples():

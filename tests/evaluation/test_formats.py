@@ -6,6 +6,7 @@ import pytest
 
 from tests.evaluation import published
 from toeplix.evaluation import formats
+from toeplix.evaluation.cuts import Cuts
 from toeplix.evaluation.data import MissingData, local, sources
 from toeplix.evaluation.prompts import fields_of, stock_template
 
@@ -149,3 +150,33 @@ def test_the_libraries_are_left_as_they_were(root):
         found = datasets.load_dataset(path="EleutherAI/lambada_openai", name="default")
         assert len(found["test"]) == 2
     assert (datasets.load_dataset, evaluate.load) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "file", "line", "words"),
+    [
+        ("google/IFEval", "input_data.jsonl", "42", "line 1: no JSON object, but 42"),
+        (
+            "google/IFEval",
+            "input_data.jsonl",
+            '{"key": 1, "prompt": "a"}',
+            "instruction_id_list is",
+        ),
+        ("hazyresearch/based-swde-v2", "based-swde-v2.jsonl", '{"text": "a"}', "value is None"),
+        ("hazyresearch/based-squad", "based-squad.jsonl", "[1, 2]", "no JSON object"),
+        ("EleutherAI/lambada_openai", "lambada_test.jsonl", '{"text": 5}', "text is 5, no str"),
+        ("Rowan/hellaswag", "hellaswag_val.jsonl", '{"label": 1}', "ctx_a is None"),
+    ],
+)
+def test_fields_that_a_task_reads_are_looked_at(tmp_path, path, file, line, words):
+    (tmp_path / file).write_text(line + "\n")
+    with pytest.raises(MissingData, match=words):
+        local(tmp_path, path, None)
+
+
+def test_cuts_are_counted_by_kind():
+    cuts = Cuts()
+    for number in range(4):
+        cuts.note("a", "prompts cut", number < 1)
+        cuts.note("a", "contexts cut", True)
+    assert cuts.lines() == ["a: contexts cut 4 of 4", "a: prompts cut 1 of 4"]

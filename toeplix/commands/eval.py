@@ -49,6 +49,8 @@ def evaluate(
     wanted = [name for name in (part.strip() for part in tasks.split(",")) if name]
     if not wanted:
         raise typer.BadParameter("--tasks names no task")
+    if out is not None:  # better now than after an hour
+        out.mkdir(parents=True, exist_ok=True)
     report = harness.evaluate(
         models,
         wanted,

@@ -32,14 +32,12 @@ class Borrowed(HFLM):  # type: ignore[misc]
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> Any:
         for request in requests:
             length = len(self.tok_encode("".join(request.args))) - 1
-            self.cuts.seen[request.task_name] += 1
             self.cuts.note(request.task_name, "contexts cut", length > self.max_length)
         return super().loglikelihood(requests, disable_tqdm)
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> Any:
         for request in requests:
             several = len(self.tok_encode(request.args[0])) > self.max_length
-            self.cuts.seen[request.task_name] += 1
             self.cuts.note(request.task_name, "texts read in several windows", several)
         return super().loglikelihood_rolling(requests, disable_tqdm)
 
@@ -52,7 +50,6 @@ class Borrowed(HFLM):  # type: ignore[misc]
             kept, _ = room(self.max_length, length, new)
             # a batch shares its number of new tokens, so this does not look at the prompt
             allowed = min(new, max(1, self.max_length // 2))
-            self.cuts.seen[request.task_name] += 1
             self.cuts.note(request.task_name, "prompts cut", kept < length)
             self.cuts.note(request.task_name, "answers held shorter than asked for", allowed < new)
             fitting.append(_with(request, {**wanted, "max_gen_toks": allowed}))

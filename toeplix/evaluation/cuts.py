@@ -4,20 +4,21 @@ from collections import Counter
 
 
 class Cuts:
-    """Counts by task: requests seen, and of which something was cut."""
+    """Counts by task and kind of cut: requests that could be, and that were."""
 
     def __init__(self) -> None:
-        self.seen: Counter[str] = Counter()
+        self.seen: Counter[tuple[str, str]] = Counter()
         self.counts: dict[str, Counter[str]] = {}
 
     def note(self, task: str, what: str, happened: bool) -> None:
+        self.seen[task, what] += 1
         if happened:
             self.counts.setdefault(task, Counter())[what] += 1
 
     def lines(self) -> list[str]:
         """One line a task of which something was cut, for people."""
         return [
-            f"{task}: {what} {count} of {self.seen[task]}"
+            f"{task}: {what} {count} of {self.seen[task, what]}"
             for task, counts in sorted(self.counts.items())
             for what, count in sorted(counts.items())
         ]

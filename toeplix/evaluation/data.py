@@ -80,6 +80,7 @@ def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
         )
     try:
         splits, file, note = FORMATS[path](root, name or "default")
+        made = {split: Dataset.from_list(rows) for split, rows in splits.items()}
     except FileNotFoundError as problem:
         raise MissingData(
             f"{called}: {problem}: put the file there, or leave --data-root out to read the hub's"
@@ -91,7 +92,6 @@ def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
         ) from problem
     if not all(splits.values()):
         raise MissingData(f"{called}: {file} has no rows")
-    made = {split: Dataset.from_list(rows) for split, rows in splits.items()}
     first = next(iter(made.values()))
     # tasks look at the examples for few-shot prompts even when they take none
     made.setdefault("train", first.select([]))

@@ -35,16 +35,25 @@ def find(root: Path, *patterns: str) -> Path:
     raise FileNotFoundError(f"no {' or '.join(patterns)} under {root}")
 
 
-def json_lines(file: Path) -> Rows:
+def json_lines(file: Path, **kinds: type) -> Rows:
+    """An object a line, in which these fields are of these kinds."""
     rows = []
     with open(file, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError as problem:
                 raise ValueError(f"{file}, line {number}: no JSON ({problem})") from problem
+            if not isinstance(row, dict):
+                raise ValueError(f"{file}, line {number}: no JSON object, but {row!r:.60}")
+            for name, kind in kinds.items():
+                if not isinstance(value := row.get(name), kind):
+                    raise ValueError(
+                        f"{file}, line {number}: field {name} is {value!r:.60}, no {kind.__name__}"
+                    )
+            rows.append(row)
     return rows
 
 
@@ -68,20 +77,22 @@ def _arc(row: dict[str, Any]) -> dict[str, Any]:
 def hellaswag(root: Path, name: str) -> Found:
     """hellaswag_val.jsonl of the authors' repository."""
     file = find(root, "hellaswag_val.jsonl")
-    rows = [row | {"label": str(row["label"])} for row in json_lines(file)]
+    texts = {"ctx_a": str, "ctx_b": str, "activity_label": str, "endings": list}
+    rows = [row | {"label": str(row["label"])} for row in json_lines(file, **texts)]
     return Found({"validation": rows}, file)
 
 
 def lambada(root: Path, name: str) -> Found:
     """lambada_test.jsonl as OpenAI processed it."""
     file = find(root, "lambada_test.jsonl")
-    return Found({"test": [{"text": row["text"]} for row in json_lines(file)]}, file)
+    return Found({"test": [{"text": row["text"]} for row in json_lines(file, text=str)]}, file)
 
 
 def ifeval(root: Path, name: str) -> Found:
     """input_data.jsonl of google-research/instruction_following_eval."""
     file = find(root, "ifeval/**/input_data.jsonl", "input_data.jsonl")
-    return Found({"train": json_lines(file)}, file)
+    rows = json_lines(file, key=int, prompt=str, instruction_id_list=list, kwargs=list)
+    return Found({"train": rows}, file)
 
 
 def swde(root: Path, name: str) -> Found:
@@ -89,7 +100,7 @@ def swde(root: Path, name: str) -> Found:
     file = find(root, "based-swde-v2*.jsonl", "swde/**/*.jsonl", "swde*.jsonl")
     published = file.name.startswith("based-swde-v2")
     note = "" if published else f"{file.name} is not the split of based-swde-v2"
-    return Found({"validation": json_lines(file)}, file, note)
+    return Found({"validation": json_lines(file, text=str, value=str)}, file, note)
 
 
 def squad_v2(root: Path, name: str) -> Found:
@@ -115,7 +126,7 @@ def squad_completion(root: Path, name: str) -> Found:
     """based-squad exported as JSON lines, or else SQuAD v1.1 with a prompt of its own."""
     try:
         file = find(root, "based-squad*.jsonl")
-        return Found({"validation": json_lines(file)}, file)
+        return Found({"validation": json_lines(file, text=str, value=str)}, file)
     except FileNotFoundError:
         file = find(root, "based-squad*.jsonl", "dev-v1.1.json")
     rows = [
@@ -291,7 +302,7 @@ def longbench(root: Path, name: str) -> Found:
             "answers": row["answers"],
             "all_classes": row.get("all_classes") or [],
         }
-        for row in json_lines(file)
+        for row in json_lines(file, input=str, context=str, answers=list)
     ]
     return Found({"test": rows}, file)
 

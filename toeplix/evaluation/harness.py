@@ -76,6 +76,7 @@ def evaluate(
     """
     from lm_eval import simple_evaluate
 
+    _check(batch, device)
     report = Report()
     names = labels(models)
     known = manager(paper.expanded(tasks))
@@ -105,6 +106,23 @@ def evaluate(
             report.cuts += [f"{label}: {line}" for line in lm.cuts.lines()]
         report.notes.update(notes)
     return report
+
+
+def _check(batch: int | str, device: str | None) -> None:
+    """Refuse what the harness would take for something else."""
+    import torch
+
+    from toeplix.evaluation.model import rows_of
+
+    rows_of(batch)
+    if device is None:
+        return
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as problem:
+        raise ValueError(f"device {device!r} is unknown: cpu, cuda, cuda:1, ...") from problem
+    if kind != "cpu" and not getattr(torch, kind, torch.cuda).is_available():
+        raise ValueError(f"device {device!r} is not there: leave it out, or choose cpu")
 
 
 def open_model(name: str, *, batch: int | str = "auto", device: str | None = None) -> Any:
@@ -182,6 +200,8 @@ def _ready(known: Any, names: Iterable[str], available: bool, report: Report) ->
             continue
         except ImportError as problem:
             raise ValueError(f"{name}: {problem}") from problem
+        except KeyError as problem:  # it stands in a stock file, but is not the name of a task
+            raise ValueError(f"there is no task {name!r}") from problem
         yield from (
             [loaded["groups"][name]] if name in loaded["groups"] else loaded["tasks"].values()
         )
@@ -215,9 +235,10 @@ def rows(
             if not kind or metric.endswith("_stderr") or isinstance(value, str):
                 continue
             error = values.get(f"{metric}_stderr,{kind}")
+            mine = [sample for sample in samples[task] if sample.get("filter", kind) == kind]
             if not isinstance(error, float) or math.isnan(error):
-                error = sample_error(metric, samples[task])
-            each = by_question(metric, samples[task])
+                error = sample_error(metric, mine)
+            each = by_question(metric, mine)
             found.append(
                 {
                     "model": model,

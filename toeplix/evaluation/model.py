@@ -59,7 +59,7 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
         self._device = torch.device(device)
         self.model: LanguageModel = model.to(self._device)
         self.tokens = tokenizer
-        self.batch = _batch(batch_size)
+        self.batch = rows_of(batch_size)
         self.max_length = max_length or model.config.context
         if self.max_length < 2:
             raise ValueError(f"max_length={self.max_length} must be at least 2")
@@ -125,7 +125,6 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
             pairs += map(make_disjoint_window, windows)
             owners += [number] * (len(pairs) - len(owners))
         names = _names(requests)
-        self.cuts.seen.update(names)
         for number, count in Counter(owners).items():
             self.cuts.note(names[number], "texts read in several windows", count > 1)
         sums = [0.0] * len(requests)
@@ -145,7 +144,6 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
         for number, (context, continuation) in enumerate(pairs):
             over = len(context) + len(continuation) - 1 - self.max_length
             if names is not None:
-                self.cuts.seen[names[number]] += 1
                 self.cuts.note(names[number], "contexts cut", 0 < over < len(context))
                 self.cuts.note(names[number], "continuations cut", over >= len(context))
             if over > 0:
@@ -164,7 +162,6 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
             stops, new, sampling = settings(wanted)
             prompt = self.tok_encode(context)
             kept, allowed = room(self.max_length, len(prompt), new)
-            self.cuts.seen[name] += 1
             self.cuts.note(name, "prompts cut", kept < len(prompt))
             seed = hashlib.sha256(f"{turn} {context}".encode()).digest()
             jobs.append(
@@ -217,8 +214,8 @@ def _turns(requests: Iterable[Instance]) -> list[int]:
     return turns
 
 
-def _batch(size: int | str | None) -> int | None:
-    """Rows of a batch; None where they are chosen by their length."""
+def rows_of(size: int | str | None) -> int | None:
+    """Of a batch; None where they are chosen by their length."""
     if size is None or (isinstance(size, str) and size.startswith("auto")):
         return None
     try:

@@ -73,7 +73,16 @@ def _cell(score: Score, top: Score) -> str:
 
 def full_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Every task and metric as the harness reports it, a column a model."""
-    models = by_model(rows)
+    filters: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        filters.setdefault((row["task"], row["metric"]), set()).add(row["filter"])
+    named = [
+        row | {"metric": f"{row['metric']} ({row['filter']})"}
+        if len(filters[row["task"], row["metric"]]) > 1
+        else row
+        for row in rows
+    ]
+    models = by_model(named)
     drawn = Table(title="tasks and metrics, as the harness reports them")
     for column in ("task", "metric", "questions", *models):
         drawn.add_column(column, justify="left" if column in ("task", "metric") else "right")
