@@ -42,12 +42,38 @@ def theirs(folder):
     return tokenizer
 
 
+def another(kind, **sizes):
+    """A small model of a kind of Hugging Face's."""
+
+    def made(folder):
+        import transformers
+
+        tokenizer = Tokenizer.train([TEXT] * 20, 280)
+        config = getattr(transformers, f"{kind}Config")(vocab_size=tokenizer.vocab, **sizes)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        tokenizer.save(folder)
+
+    return made
+
+
+OPT = another(
+    "OPT",
+    **{"hidden_size": 16, "word_embed_proj_dim": 8, "num_hidden_layers": 1, "ffn_dim": 16},
+    num_attention_heads=2,
+    max_position_embeddings=32,
+)
+MAMBA = another("Mamba", hidden_size=16, num_hidden_layers=1, state_size=4)
+BERT = another(
+    "Bert", hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+)
+
+
 def run(monkeypatch, *arguments):
     monkeypatch.setattr("sys.argv", ["toeplix", "probe", *map(str, arguments)])
     main()
 
 
-@pytest.mark.parametrize("kind", [ours, theirs])
+@pytest.mark.parametrize("kind", [ours, theirs, OPT, MAMBA])
 def test_a_model_beside_an_untrained_one_and_none(kind, tmp_path, source, monkeypatch, capsys):
     folder = tmp_path / "model"
     folder.mkdir()
@@ -133,3 +159,45 @@ def test_a_store_of_other_tokens(tmp_path, source, monkeypatch, capsys):
     assert (
         "tokens, the model 100: take a store of the model's own tokens" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "context", "words"),
+    [
+        (ours, 32, "texts of 32 tokens are longer than the 16 that the model reads"),
+        (theirs, 64, "texts of 64 tokens are longer than the 32 that the model reads"),
+        (BERT, 8, "is no causal model: a later token changes earlier hidden states"),
+    ],
+)
+def test_what_cannot_be_probed_is_said(kind, context, words, tmp_path, source, monkeypatch, capsys):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    kind(folder)
+    options = ("--context", context, "--data", source, "--work", tmp_path / "work")
+    with pytest.raises(SystemExit) as leaving:
+        run(monkeypatch, folder, *options)
+    assert leaving.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_name_is_asked_for_at_the_hub(tmp_path, monkeypatch):
+    """What it gives is opened as a directory is; what it does not give is told in a line."""
+    ours(tmp_path)
+    asked = []
+
+    def give(name, *, allow_patterns):
+        asked.append((name, allow_patterns))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", give)
+    assert probing.folder_of("somebody/model") == tmp_path
+    assert asked == [("somebody/model", ["*.json", "*.safetensors", "*.model"])]
+
+    def refuse(name, *, allow_patterns):
+        raise OSError("no network\nand more")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(FileNotFoundError, match=r"hub does not give it: no network$"):
+        probing.folder_of("somebody/model")
+    with pytest.raises(FileNotFoundError, match=r"there is no directory \./nowhere"):
+        probing.folder_of("./nowhere")

@@ -11,7 +11,7 @@ def probe(
     checkpoint: Annotated[
         Path,
         typer.Argument(
-            help="A directory: a model or run of ours, or any causal model of Hugging Face."
+            help="A model or run of ours, or any causal model of Hugging Face, by directory or name."
         ),
     ],
     data: Annotated[
@@ -38,7 +38,7 @@ def probe(
     """
     import sys
 
-    from toeplix.experiments import probing
+    from toeplix.experiments import probing, retention
 
     how = probing.Probe(
         context=context, steps=steps, batch=batch, lr=lr, seed=seed, warmup=min(20, steps)
@@ -53,7 +53,9 @@ def probe(
         return
     _table(f"{checkpoint}, texts of {context} tokens", found)
     if ours:
-        _table("our models, experiment retention, laptop scale (other tokens)", ours)
+        sizes = retention.SIZES["laptop"]
+        same = f"other tokens, texts of {sizes['context']}, {sizes['steps']} steps"
+        _table(f"our models, experiment retention, laptop scale ({same})", ours)
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> None:

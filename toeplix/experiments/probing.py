@@ -8,6 +8,7 @@ compare; shares of what a decoder without a state lacks, and accuracies, nearly 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from toeplix.experiments import intervals, retention, rows, solving
 from toeplix.experiments.collect import results_file
 from toeplix.model import LanguageModel
 
+ENDLESS = 2**30  # tokens that a model without a limit reads
 ENCODERS = ("as it is", "untrained", "nothing")
 
 
@@ -57,15 +59,30 @@ def opened(checkpoint: str | Path, *, fresh: bool = False) -> LanguageModel:
 
 
 def folder_of(checkpoint: str | Path) -> Path:
-    """Where the model lies: the directory, or `model/` in that of a run."""
+    """Where the model lies: the directory, or `model/` in that of a run, or a copy of the hub's."""
     folder = Path(checkpoint)
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no directory {folder}: download the model first")
+        folder = _fetched(str(checkpoint))
     if not (folder / "config.json").exists() and (folder / "model").is_dir():
         folder = folder / "model"
     if not (folder / "config.json").exists():
         raise FileNotFoundError(f"{checkpoint} is no checkpoint: there is no config.json in it")
     return folder
+
+
+def _fetched(name: str) -> Path:
+    """A model of the hub by its name: weights as safetensors, no code."""
+    from huggingface_hub import snapshot_download
+
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
+        raise FileNotFoundError(f"there is no directory {name}")
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model"]))
+    except Exception as problem:  # of the network, the hub or the disk: any class
+        reason = str(problem).strip().partition("\n")[0] or type(problem).__name__
+        raise FileNotFoundError(
+            f"there is no directory {name}, and the Hugging Face hub does not give it: {reason}"
+        ) from problem
 
 
 def _described(folder: Path) -> dict[str, Any]:
@@ -99,10 +116,27 @@ def _foreign(folder: Path, *, fresh: bool) -> LanguageModel:
             str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         )
         raise ValueError(f"{folder} cannot be loaded as a causal model: {reason}") from problem
-    backbone = whole.base_model
-    table = backbone.get_input_embeddings().weight
-    sizes: dict[str, Any] = {"dim": int(config.hidden_size), "vocab": int(table.shape[0])}
+    backbone = whole.base_model.eval()
+    table = whole.get_input_embeddings().weight
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    sizes: dict[str, Any] = {
+        "dim": _width(backbone, folder),
+        "vocab": int(table.shape[0]),
+        "context": int(longest or ENDLESS),
+    }
     return Attention(Model(arch="llama", heads=1, **sizes), backbone, bias=False).eval()
+
+
+@torch.no_grad()
+def _width(backbone: Any, folder: Path) -> int:
+    """Of the last hidden state; refuses models that look ahead."""
+    tokens = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 0]])
+    hidden = backbone(tokens).last_hidden_state
+    if not torch.allclose(hidden[0, :3], hidden[1, :3], rtol=1e-3, atol=1e-4):
+        raise ValueError(
+            f"{folder} is no causal model: a later token changes earlier hidden states"
+        )
+    return int(hidden.shape[-1])
 
 
 def texts(checkpoint: str | Path, data: str, work: Path, held_out: float = 0.05) -> Any:
@@ -140,6 +174,11 @@ def probe(
             raise ValueError(
                 f"{store.directory} has {store.vocab} tokens, the model {encoder.config.vocab}: "
                 "take a store of the model's own tokens"
+            )
+        if how.context > encoder.config.context:
+            raise ValueError(
+                f"texts of {how.context} tokens are longer than the {encoder.config.context} that the "
+                "model reads: take a smaller --context"
             )
         sizes = {"dim": encoder.config.dim, "depth": how.depth, "context": how.context}
         torch.manual_seed(how.seed)
