@@ -29,7 +29,7 @@ SOLVED: dict[str, tuple[str, dict[str, Any]]] = {  # tasks of `solving`, and the
     "copy": ("repeated", {}),
     "autoencoder": ("autoencode", {"norm": True}),
 }
-LONGER = 4  # steps of an autoencoder, which learns slowly, over those of the others
+LONGER = 16  # steps of an autoencoder, which learns slowly, over those of the others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +60,16 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def _squeezed(scale: Scale) -> dict[str, Any]:
-    """Sizes of an autoencoder; below the paper's, texts that a vector of that width can learn to hold."""
+    """Sizes of an autoencoder; below the paper's, of one that learns (`capacity`, longer training)."""
     if scale.name == "paper":
         return {}
-    context = max(4, scale.dim // 4)
-    batch = scale.batch * max(1, scale.context // context)
-    depth = max(1, scale.depth // 2)
-    return {"context": context, "batch": batch, "depth": depth, "steps": LONGER * scale.steps}
+    return {
+        "vocab": min(500, scale.vocab),
+        "context": max(4, scale.dim // 8),
+        "batch": 4 * scale.batch,
+        "depth": max(1, scale.depth // 2),
+        "steps": LONGER * scale.steps,
+    }
 
 
 def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
