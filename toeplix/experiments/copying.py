@@ -1,9 +1,9 @@
 """Copying (Figure 5): how fast models learn to say their input once more.
 
 The paper repeats natural text without a sign between: the lag is constant, and a single tap of a filter
-solves it. So we also copy at a variable lag after a sign (and look at texts twice as long as any that was
-trained), backwards, and what was selected between blanks, all of random tokens. Steps to 95% accuracy;
-"area" is the mean accuracy over all steps of a run.
+solves it. So we also copy at a variable lag after a sign (and look at texts twice as long as those that
+were trained, from the longest of them on), backwards, and what was selected between blanks, all of random
+tokens. Steps to 95% accuracy; "area" is the mean accuracy over all steps of a run.
 """
 
 from typing import Any
