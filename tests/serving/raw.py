@@ -7,7 +7,7 @@ from urllib.parse import urlparse
 
 def connect(server) -> socket.socket:
     place = urlparse(server if isinstance(server, str) else server.url)
-    return socket.create_connection((place.hostname, place.port), timeout=20)
+    return socket.create_connection((place.hostname, place.port), timeout=120)
 
 
 def post(path: str, body: bytes, *headers: str, host: str = "localhost") -> bytes:

@@ -162,7 +162,7 @@ def test_a_failure_is_told_without_its_words_and_others_go_on(server, service, m
 @pytest.fixture
 def strict(checkpoint):
     """A server that takes little, slowly, with a key."""
-    limits = Limits(rows=1, queue=2, tokens=50, timeout=0.6)
+    limits = Limits(rows=1, queue=2, tokens=50, timeout=2.0)
     service = open_service(checkpoint, "tiny", limits)
     step = service.model.step
 
@@ -198,7 +198,7 @@ def test_queue_time_and_key(strict):
         for there in (first, second):
             status, _, body = answer(there)
             assert status == 504
-            assert b"took more than 0.6 seconds" in body
+            assert b"took more than 2" in body
     assert gone(strict.service)
     assert exchange(strict, post("/v1/completions", small, right))[0] == 200
     strict.service.engine.drain()
