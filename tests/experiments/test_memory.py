@@ -197,6 +197,13 @@ def test_the_paper_protocol_is_told_beside_ours():
     assert "as published, 4 heads: -1.0" in retention.holds(rows)["C9"].ours
 
 
+def test_guessing_looks_nothing_up():
+    """One pair is known; of more, somewhat more than one of so many; a full context has no places."""
+    assert recall.guessing(8, 9, 1, texts=50) == 1
+    assert 0.5 < recall.guessing(32, 65, 2, texts=400) < 0.7
+    assert 0.27 < recall.guessing(32, 65, 4, texts=400) < 0.4
+
+
 def test_recall_decides_no_claim():
     assert recall.holds(solved("llama", 0.9, part="pairs")) == {}
 

@@ -57,6 +57,11 @@ def steps_to_target(rows: list[Row]) -> str:
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
     """Where every model ended, part by part."""
+    return [line for _, line in lines(rows)]
+
+
+def lines(rows: list[Row]) -> list[tuple[list[Row], dict[str, Any]]]:
+    """Of the table, each with its rows."""
     found = []
     parts = list(dict.fromkeys(row["part"] for row in rows))
     for group in sorted(groups(rows), key=lambda group: parts.index(group[0]["part"])):
@@ -76,7 +81,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
         }
         if longer := list(by_seed(group, "longer").values()):
             line["twice as long"] = str(intervals.mean(longer))
-        found.append(line)
+        found.append((group, line))
     return found
 
 

@@ -12,7 +12,10 @@ pairs. So that slow is not taken for unable, the middle number of pairs and indu
 longer too, all seeds.
 """
 
+import functools
 from typing import Any
+
+import numpy as np
 
 from toeplix.experiments import accuracies, solving, style
 from toeplix.experiments.claims import Verdict
@@ -20,6 +23,8 @@ from toeplix.experiments.models import MODELS
 from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 from toeplix.experiments.solving import Case, best_rate, groups, tuned
+from toeplix.tasks import IGNORED
+from toeplix.tasks import recall as tasks
 
 CLAIMS: tuple[str, ...] = ()
 ALONE = False
@@ -107,7 +112,43 @@ def _case(scale: Scale, name: str, **other: Any) -> Case:
 
 
 measure = solving.measure
-table = accuracies.table
+
+
+@functools.lru_cache
+def guessing(context: int, vocab: int, pairs: int, noise: int = 0, texts: int = 4000) -> float:
+    """Accuracy of the best that sees where a question stands and how many came before, but not its key.
+
+    What it tells is the value that such questions ask for most often, by its place in the table.
+    """
+    counts: dict[tuple[int, int], list[int]] = {}
+    for seed in (0, 1):  # one half to count, one to be judged by
+        right = asked = 0
+        drawn = tasks.pairs(np.random.default_rng(seed), texts, context, pairs, vocab, noise)
+        kinds = 1 + (vocab - 1) // 2
+        for inputs, labels in zip(*drawn, strict=True):
+            told = inputs[(inputs >= kinds) & (inputs < vocab)]
+            for number, place in enumerate(np.flatnonzero(labels != IGNORED)):
+                fits = told == labels[place]
+                seen = counts.setdefault((int(place), number), [0] * pairs)
+                if seed:
+                    right += bool(fits[np.argmax(seen)])
+                    asked += 1
+                else:
+                    for rank in np.flatnonzero(fits):
+                        seen[rank] += 1
+    return right / asked
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    """Accuracies, and for pairs what guessing gets."""
+    found = []
+    for group, line in accuracies.lines(rows):
+        row = group[0]
+        if row["task"] == "pairs":
+            guess = guessing(row["context"], row["vocab"], **row["options"])
+            line |= {"guessing": f"{guess:.3f}"}
+        found.append(line)
+    return found
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:
@@ -121,7 +162,8 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     both = [group for group in middle if group[0]["dim"] == widest]
     panel = next(axes)
     accuracies.draw(panel, both, title=f"{pairs} pairs")
-    panel.axhline(1 / pairs, color="grey", linewidth=1)  # one of the values, whichever
+    guess = guessing(both[0][0]["context"], both[0][0]["vocab"], pairs)
+    panel.axhline(guess, color="grey", linewidth=1)
     parts = ["pairs" + LONGER, *others(here[0][0]["context"]), "induction" + LONGER]
     for part in parts:
         accuracies.draw(next(axes), groups(rows, part=part), title=part)

@@ -31,7 +31,8 @@ def pairs(
     inputs 3 5 1 8 0 0 1 0 3 0
     labels - - - - - - 8 - 5 -
 
-    Who looks nothing up, but knows that it is one of the values, is right in one case of `count`.
+    Who looks nothing up, but knows that it is one of the values, is right in one case of `count`, and
+    somewhat more often by telling the first of them first: as in zoology, they tend to be asked first.
     """
     if context % 2 or context < 4 * count:
         raise ValueError(f"context={context} must be even and hold 4 tokens for each of {count}")
