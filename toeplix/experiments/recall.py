@@ -28,7 +28,7 @@ from toeplix.tasks import recall as tasks
 
 CLAIMS: tuple[str, ...] = ()
 ALONE = False
-COST = "55 minutes on two cores with --jobs 2"
+COST = "35 minutes on two cores with --jobs 2"
 RATES = (1e-3, 4e-3)
 NAMES = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
 COMPARED = {name: MODELS[name] for name in NAMES}
