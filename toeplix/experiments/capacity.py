@@ -22,7 +22,7 @@ from toeplix.experiments.scale import Scale
 from toeplix.experiments.solving import Case, best_rate, groups, tuned
 
 CLAIMS, ALONE = ("C10", "C11"), False
-COST = "50 minutes on two cores with --jobs 2"
+COST = "45 minutes on two cores with --jobs 2"
 RATES = (1e-2, 4e-3)
 LONGER = (1, 2, 4)  # lengths over the first; farther for those that hold the last
 PATIENCE = 4  # steps of longer training over those of the others
