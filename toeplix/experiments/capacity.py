@@ -147,7 +147,9 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     equal = groups(rows, part="equal compute") + anchor
     accuracies.along(axes[1][0], equal, "context", x="length", title="equal compute")
     late = groups(rows, part="longer training")
-    accuracies.draw(axes[1][1], late, title="longer training, two lengths")
+    longest = max((group[0]["context"] for group in late), default=0)
+    late = [group for group in late if group[0]["context"] == longest]
+    accuracies.draw(axes[1][1], late, title=f"longer training, length {longest}")
     accuracies.draw(axes[1][2], groups(rows, part="as published"), title="the paper's protocol")
     return drawing
 
