@@ -31,7 +31,7 @@ from toeplix.experiments.rows import Row
 from toeplix.experiments.scale import Scale
 
 CLAIMS, ALONE = ("C14",), False
-COST = "about 30 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
+COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
 CONTROLS = (SILENCE := "silence", UNTRAINED := "untrained")
 LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions of each task
