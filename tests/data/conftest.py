@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from toeplix.data import Recipe, Tokenizer, build
+from tests.data import child
+from toeplix.data import Recipe, Tokenizer, build, building
 
 WORDS = ["the", "model", "reads", "Übung", "東京", "naïve", "don't", "x=1", "(word)", "🙂", "a\tb"]
 WORDS += ["end.", "12", "3.14", "<|eos|>", "“quoted”", "\r\n"]
@@ -56,3 +57,16 @@ def store(recipe, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("TOEPLIX_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture
+def pooled(monkeypatch):
+    """Processes at once, and many small batches for them."""
+    monkeypatch.setattr(building, "ALONE", 0)
+    monkeypatch.setattr(building, "BATCH", child.SMALL)
+
+
+def whole(folder):
+    """Everything in a store, by name."""
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name != ".lock"]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}

@@ -22,6 +22,7 @@ from toeplix.evaluation.data import MissingData, dataset, sources
 from toeplix.evaluation.squad import singles
 from toeplix.files import replace_file
 
+SILENCE = "silence"  # among models: one that says nothing (silence.py)
 # folders of the stock tasks that are looked through first: all of them take half a minute
 FOLDERS = (
     *("arc", "glue", "hellaswag", "ifeval", "lambada", "longbench"),
@@ -128,7 +129,7 @@ def _check(batch: int | str, device: str | None) -> None:
 def open_model(name: str, *, batch: int | str = "auto", device: str | None = None) -> Any:
     """The harness's view of a model: a checkpoint of ours, a Hugging Face model, or `silence`."""
     from toeplix.evaluation.model import Checkpoint
-    from toeplix.evaluation.silence import SILENCE, Silence
+    from toeplix.evaluation.silence import Silence
 
     folder = Path(name)
     if name == SILENCE and not folder.exists():

@@ -11,8 +11,6 @@ from lm_eval.api.model import LM
 
 from toeplix.evaluation.cuts import Cuts
 
-SILENCE = "silence"  # its name among models
-
 
 class Silence(LM):  # type: ignore[misc]
     """Log-likelihoods are -log 256 for every byte of an answer or text."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from toeplix.data.store import TOKENIZER
 from toeplix.evaluation import paper
+from toeplix.evaluation.harness import SILENCE
 from toeplix.evaluation.paper import TABLE, Score
 from toeplix.experiments import intervals, learning, style
 from toeplix.experiments.claims import Verdict
@@ -33,7 +34,7 @@ from toeplix.experiments.scale import Scale
 CLAIMS, ALONE = ("C14",), False
 COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
-CONTROLS = (SILENCE := "silence", UNTRAINED := "untrained")
+CONTROLS = (SILENCE, "untrained")
 LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions of each task
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
