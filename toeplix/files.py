@@ -48,8 +48,8 @@ def reading(file: object, remedy: str = "") -> Iterator[None]:
 
 
 def read_json(
-    file: Path, remedy: str = "", kind: type[Value] = dict, limit: int = MAX_JSON_BYTES
-) -> Value:
+    file: Path, remedy: str = "", kind: type[Any] = dict, limit: int = MAX_JSON_BYTES
+) -> Any:
     """The value in a JSON file, which must be of this kind: a record unless told otherwise."""
     with reading(file, remedy):
         size = file.stat().st_size
@@ -58,7 +58,7 @@ def read_json(
         return parse_json(file.read_bytes(), kind)
 
 
-def parse_json(text: str | bytes, kind: type[Value] = dict) -> Value:
+def parse_json(text: str | bytes, kind: type[Any] = dict) -> Any:
     """`json.loads` that raises nothing but ValueError and TypeError, however deep the nesting."""
     try:
         found = json.loads(text)
@@ -79,7 +79,9 @@ def field(record: dict[str, Any], name: str, kind: type[Value], least: int | Non
     """
     value = record[name]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"field {name!r} must be of kind {_named(kind)}, not {printable(value)[:40]}")
+        raise TypeError(
+            f"field {name!r} must be of kind {_named(kind)}, not {printable(value)[:40]}"
+        )
     if least is not None and value < least:  # type: ignore[operator]
         raise ValueError(f"field {name!r} is {value}, which is less than {least}")
     return value
