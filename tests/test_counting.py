@@ -1,5 +1,6 @@
 """Formulas equal what is counted on built models."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from toeplix.counting import (
     parameters,
     product_flops,
 )
+from toeplix.ops.choice import AUTO, AUTO_EXACT, choose, current_rule
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -67,3 +69,28 @@ def test_activation_memory_equals_what_is_counted(name):
         assert activation_bytes(config, batch, time) == count_saved_bytes(config, batch, time)
     alone = count_saved_bytes(config, 1, 24)
     assert alone <= activation_bytes(config, 1, 24) <= 1.2 * alone
+
+
+def test_counts_know_nothing_of_what_was_tuned_here(tmp_path, monkeypatch):
+    """Otherwise `bench ops --tune` would change widths of equal compute, and which cases are known."""
+    sizes = [(time, channels) for time in (96, 128, 129, 384, 385, 4096) for channels in (1, 16, 64)]
+    before = [product_flops(time, 2, channels) for time, channels in sizes]
+    bands = [{"columns": None, "paths": [[None, "dense"]]}]
+    file = tmp_path / "paths.json"
+    file.write_text(json.dumps({"rule": {"cpu": {AUTO: bands, AUTO_EXACT: bands}}}))
+    monkeypatch.setenv("TOEPLIX_RULE", str(file))
+    current_rule.cache_clear()
+    try:
+        assert choose(AUTO, "cpu", 4096, 64) == "dense"
+        assert [product_flops(time, 2, channels) for time, channels in sizes] == before
+    finally:
+        current_rule.cache_clear()
+
+
+@pytest.mark.parametrize("columns", [1, 16, 17, 4096])
+@pytest.mark.parametrize("time", [127, 128, 129, 383, 384, 385, 5000])
+def test_counts_are_those_of_the_results_on_disk(time, columns):
+    """Which were measured when a CPU took tiles up to 384 positions, and up to 128 for few columns."""
+    tiles = time <= (128 if columns <= 16 else 384)
+    quadratic = product_flops(time, 1, columns) >= columns * time * time
+    assert quadratic == tiles

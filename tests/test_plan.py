@@ -108,3 +108,11 @@ def test_the_layout_changes_no_value(tmp_path):
     torch.testing.assert_close(model(tokens), expected)
     again = load(save(model, tmp_path))
     assert all(torch.equal(value, before[name]) for name, value in again.state_dict().items())
+
+
+def test_the_path_is_that_of_the_hardware():
+    """Between 384 and 1024 positions a GPU multiplies tiles where a CPU transforms."""
+    run = replace(SMALL, model=replace(SMALL.model, context=512), batch=16)
+    assert plan(run, HARDWARE["h100"], 1, None)["path"] == "blocked"
+    cpu = replace(HARDWARE["h100"], kind="cpu")
+    assert plan(run, cpu, 1, None)["path"] == "fft"

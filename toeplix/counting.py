@@ -2,7 +2,7 @@
 
 The formulas are those of the figures and of planning; tests hold them to what is counted on built
 models. A multiply-add is two operations. Norms, activations and additions are left out; they are a
-few per cent.
+few per cent. A count is a function of the model alone: no setting of a machine or a user changes it.
 """
 
 import math
@@ -12,9 +12,13 @@ from dataclasses import replace
 import torch
 
 from toeplix.config import Model
-from toeplix.ops import blocked, choice, fft
+from toeplix.ops import blocked, fft
 
 MAMBA_HEADS, MAMBA_CONVOLUTION = 8, 4
+# The longest sequence whose product is counted as tiles and not as transforms, for few columns and for
+# many. A convention, apart from the rule by which paths are chosen (ops/choice.py): that one is measured
+# anew on every machine, and "equal compute" must mean the same widths on all of them.
+FEW_COLUMNS, TILES_FOR_FEW, TILES_FOR_MANY = 16, 128, 384
 
 
 def parameters(config: Model) -> int:
@@ -92,10 +96,9 @@ def _mixer_flops(config: Model, t: int) -> float:
 
 
 def product_flops(time: int, heads: int, channels: int, batch: int = 1) -> float:
-    """The causal Toeplitz product on the path that a CPU takes for it."""
-    path = choice.choose(choice.AUTO, "cpu", time, batch * channels)
+    """The causal Toeplitz product: tiles of matmuls if it is short, Fourier transforms if it is long."""
     columns = heads * channels * batch
-    if path == "fft":
+    if time > (TILES_FOR_FEW if batch * channels <= FEW_COLUMNS else TILES_FOR_MANY):
         length = fft.good_length(2 * time - 1)
         lanes = columns / 2 if channels % 2 == 0 else columns
         transforms = 2 * 5.0 * length * math.log2(length) * (1 if channels % 2 == 0 else 0.5)

@@ -21,6 +21,7 @@ GATHERED_BYTES = 8  # weight and gradient, whole for a moment where they are div
 class Hardware:
     """One device."""
 
+    kind: str = "cuda"  # as PyTorch names it
     peak: dict[str, float]  # operations a second, by precision
     memory: float  # bytes
     efficiency: float  # share of the peak that training reaches, unless told otherwise
@@ -42,7 +43,8 @@ HARDWARE: dict[str, Hardware] = {
 def this_cpu() -> Hardware:
     """Measured; training reaches about 0.7 of a matmul here."""
     peak = timing.machine_limits().sgemm_gflops * 1e9
-    return Hardware(peak={"float32": peak, "bfloat16": peak}, memory=_memory(), efficiency=0.7)
+    peaks = {"float32": peak, "bfloat16": peak}
+    return Hardware(kind="cpu", peak=peaks, memory=_memory(), efficiency=0.7)
 
 
 def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
         "fits": weights + kept < hardware.memory,
         "seconds_per_step": step / (hardware.peak[run.precision] * share * devices),
         "seconds": step * run.steps / (hardware.peak[run.precision] * share * devices),
-        "path": _path(run),
+        "path": _path(run, hardware.kind),
         "decode_bytes": _decode_bytes(run),
         "decode_flops_per_token": 2 * counting.parameters(model),
     }
@@ -96,13 +98,15 @@ def _divided(run: Run, devices: int) -> int:
     return everything * STATE_BYTES // devices + GATHERED_BYTES * gathered
 
 
-def _path(run: Run) -> str:
+def _path(run: Run, device: str) -> str:
+    """What the operator does there: a rule that was tuned holds for the machine it was tuned on."""
     model = run.model
     if model.arch not in ("toeplitz", "hyena"):
         return "none: no long filters"
     heads = model.dim if model.arch == "hyena" else model.heads or 1
     columns = run.batch * model.dim // heads
-    return choice.choose(choice.AUTO, "cpu", model.context, columns)
+    rule = choice.current_rule() if device == "cpu" else choice.RULE
+    return choice.choose(choice.AUTO, device, model.context, columns, rule)
 
 
 def _decode_bytes(run: Run) -> int:

@@ -42,9 +42,9 @@ RULE: Rule = {
 DECODE_HISTORY = {"cpu": 128, "cuda": 1024}
 
 
-def choose(mode: str, device: str, time: int, columns: int) -> str:
-    """The name of the path for `columns` columns of length `time`."""
-    rule = current_rule()
+def choose(mode: str, device: str, time: int, columns: int, rule: Rule | None = None) -> str:
+    """The name of the path for `columns` columns of length `time`; by this machine's rule by default."""
+    rule = current_rule() if rule is None else rule
     for band in rule.get(device, rule["cpu"])[mode]:
         if band["columns"] is None or columns <= band["columns"]:
             for longest, path in band["paths"]:
