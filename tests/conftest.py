@@ -8,6 +8,9 @@ from hypothesis import settings
 from jaxtyping import config, install_import_hook
 
 import tests.checked
+from tests.amx import avoid_broken_amx
+
+avoid_broken_amx()
 
 if "TOEPLIX_UNCHECKED" not in os.environ:
     install_import_hook("toeplix", f"{tests.checked.__name__}.checked")
