@@ -84,13 +84,13 @@ class Online(Decoder):
         near = self.kernel[:, : 2 * LEAF]
         near = torch.nn.functional.pad(near, (0, 2 * LEAF - near.shape[1]))
         self._near = near.flip(-1)[:, None]  # the newest input meets the last entry
-        self._filters: dict[tuple[int, ...], Tensor] = {}
+        self._filters: dict[tuple[int, int], Tensor] = {}
         self._tiles: dict[int, _Tile] = {}  # at most one of each size is under way
         for size in self._sizes:  # now, lest single tokens pay for it later
             for block in (1, 2):
                 ahead = self._reach(size, block)
-                for part in self._parts(size, ahead) if ahead > 0 else ():
-                    self._filter(size, ahead, (part.columns.stop - part.columns.start) % 2)
+                if ahead > 0:
+                    self._filter(size, ahead)
 
     @property
     def bytes(self) -> int:
@@ -160,10 +160,11 @@ class Online(Decoder):
         else:
             most = max(1, PIECE_POINTS // (size + ahead))
         most = max(most, FEWEST_COLUMNS)
+        width = 2 if self._paired else 1
         return [
-            _Part(heads, part)
+            _Part(heads, slice(part.start * width, part.stop * width))
             for heads in fft.slices(self.heads, most // columns)
-            for part in fft.slices(columns, most)
+            for part in fft.slices(columns // width, most // width)
         ]
 
     def _compute(self, tile: _Tile, part: _Part) -> None:
@@ -178,21 +179,27 @@ class Online(Decoder):
         ring[:, : ahead - before] += outputs[:, before:]
 
     def _filtered(self, inputs: Tensor, size: int, ahead: int, heads: slice) -> Tensor:
-        kept = self._filter(size, ahead, inputs.shape[2] % 2)[heads]
+        kept = self._filter(size, ahead)[heads]
         if size <= self._widest_matrix:
             return torch.bmm(kept, inputs)
         rows = inputs.transpose(0, 1)[None]
         kernel = self.kernel[heads, size:]
-        return fft.window(rows, kernel, size, size + ahead, kept)[0].transpose(0, 1)
+        y = fft.window(rows, kernel, size, size + ahead, kept, self._paired)
+        return y[0].transpose(0, 1)
 
-    def _filter(self, size: int, ahead: int, odd: int) -> Tensor:
-        """A matrix or a spectrum; spectra differ with the parity of columns (see fft.py)."""
-        key = (size, ahead, odd)
+    @property
+    def _paired(self) -> bool:
+        """Whether two columns share a lane of the transforms: only if none has those of two rows."""
+        return self.channels % 2 == 0
+
+    def _filter(self, size: int, ahead: int) -> Tensor:
+        """A matrix or a spectrum; spectra differ with what a lane holds (see fft.py)."""
+        key = (size, ahead)
         if key not in self._filters:
             kernel = self.kernel[:, size:]  # lags start above `size`: the taps before are never met
             if size <= self._widest_matrix:
                 self._filters[key] = rectangle(kernel, size, ahead)
             else:
-                like = self._ahead.new_empty(1, size, 1, 2 - odd)
+                like = self._ahead.new_empty(1, size, 1, 2 if self._paired else 1)
                 self._filters[key] = fft.window_spectrum(like, kernel, size, size + ahead)
         return self._filters[key]
