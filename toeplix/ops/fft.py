@@ -150,8 +150,10 @@ class _Lanes:
         signal = self._spread(lanes).permute(0, 3, 1, 2)
         if part.dtype == self.real:
             part.view(self.dtype).copy_(signal)
-        else:
-            part.copy_(signal.contiguous().view(self.real))
+            return
+        signal = signal.contiguous()  # transposed as it is, converted in order
+        # a lane alone counts as contiguous whatever its strides, which view(dtype) does not take
+        part.copy_(torch.view_as_real(signal).flatten(3) if signal.is_complex() else signal)
 
     def _spread(self, lanes: Tensor) -> Tensor:
         """Lanes at a distance of a power of two share few cache sets: move them apart to transpose."""
