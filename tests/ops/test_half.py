@@ -101,3 +101,26 @@ def test_one_row_of_a_decoder(kind, channels, dtype):
     y = torch.stack([state.step(part) for part in x[:, 150:].unbind(1)], 1)
     expected = spelled_out(x.double(), kernel.double())[:, 150:]
     assert_rounded_once(y, expected, magnitude(x, kernel))
+
+
+@pytest.mark.parametrize("kind", [*DECODERS, "rolling", "continued"])
+@torch.no_grad()
+def test_autocast_does_not_reach_inside(kind):
+    """What comes in float32 is computed in float32, in tiles of matmul and of FFT."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 600, 2, 3, generator=generator)
+    kernel = torch.randn(2, 600, generator=generator) / 24
+    past, rows = x[:, :200], torch.tensor([1, 0])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        if kind == "continued":
+            y = toeplitz_continued(x[:, 200:], kernel, past)
+        else:
+            rolling = kind == "rolling"
+            state = Rolling(kernel, past, 600) if rolling else decoder(kernel, past, kind=kind)
+            first = [state.step(part) for part in x[:, 200:450].unbind(1)]
+            state.select(rows)
+            second = [state.step(part)[rows] for part in x[rows, 450:].unbind(1)]
+            y = torch.stack(first + second, 1)
+    expected = spelled_out(x.double(), kernel.double())[:, 200:]
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(y.double(), expected, rtol=0, atol=1e-5)

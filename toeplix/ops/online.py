@@ -26,7 +26,7 @@ sliding-window rule of `windowed.py`.
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.ops import fft
@@ -89,18 +89,19 @@ class Online(Decoder):
         for size in self._sizes:  # now, lest single tokens pay for it later
             for block in (1, 2):
                 ahead = self._reach(size, block)
-                if ahead > 0:
+                if ahead > 0 and self._parts(size, ahead):
                     self._filter(size, ahead)
 
     @property
     def bytes(self) -> int:
         return self._ahead.nbytes + self._recent.nbytes + self._behind.nbytes
 
-    def _select(self, rows: Tensor) -> None:
+    def _select(self, rows: Int[Tensor, " r"]) -> None:
         self._settle()
-        self._ahead = self._ahead[..., rows]
-        self._recent = self._recent[..., rows]
-        self._behind = self._behind[..., rows]
+        columns = self._columns(rows)
+        self._ahead = self._ahead[..., columns]
+        self._recent = self._recent[..., columns]
+        self._behind = self._behind[..., columns]
 
     def _emit(self, u: Tensor, heads: slice) -> Tensor:
         offset = self.position % LEAF
@@ -144,8 +145,8 @@ class Online(Decoder):
             ahead = self._reach(size, end // size)
             if self.horizon is not None:
                 ahead = min(ahead, self.horizon - (end + size))
-            if ahead > 0:
-                self._tiles[size] = _Tile(size, end - size, ahead, self._parts(size, ahead))
+            if ahead > 0 and (parts := self._parts(size, ahead)):
+                self._tiles[size] = _Tile(size, end - size, ahead, parts)
 
     def _reach(self, size: int, block: int) -> int:
         """Positions that the tiles of a block reach, blocks counted from 1; further taps are zero."""
@@ -163,7 +164,7 @@ class Online(Decoder):
         width = 2 if self._paired else 1
         return [
             _Part(heads, slice(part.start * width, part.stop * width))
-            for heads in fft.slices(self.heads, most // columns)
+            for heads in fft.slices(self.heads, most // max(1, columns))
             for part in fft.slices(columns // width, most // width)
         ]
 
