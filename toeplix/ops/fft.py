@@ -176,9 +176,9 @@ class _Lanes:
 
 
 def slices(size: int, most: int) -> Iterator[slice]:
-    """Nearly equal parts of at most `most`, and at least one."""
-    step = -(-size // -(-size // max(1, most)))
-    for first in range(0, size, step):
+    """Nearly equal parts of at most `most`, and at least one; none of nothing."""
+    step = -(-size // max(1, -(-size // max(1, most))))
+    for first in range(0, size, max(1, step)):
         yield slice(first, min(first + step, size))
 
 
