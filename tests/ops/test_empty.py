@@ -1,4 +1,4 @@
-"""Empty shapes: no rows, heads or channels give results of that shape, everywhere; no positions do not."""
+"""Empty shapes: no rows, heads or channels give results of that shape everywhere; no positions do not."""
 
 import pytest
 import torch
