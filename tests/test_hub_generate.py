@@ -164,6 +164,21 @@ def test_rows_of_a_cache_are_selected_and_repeated(name):
         )
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ARCHS)
+def test_rows_that_a_cache_does_not_have_are_rejected(name):
+    _, model = pair(CASES[name])
+    for steps in (0, 2):
+        cache = NearLinearCache()
+        for part in torch.randint(37, (3, 9)).split([9 - steps, *[1] * steps], 1):
+            model(part, past_key_values=cache)
+        for rows, kind in (([-1], IndexError), ([3], IndexError), ([True, False, True], TypeError)):
+            with pytest.raises(kind, match="row"):
+                cache.reorder_cache(torch.tensor(rows))
+        cache.batch_select_indices(torch.tensor([True, False, True]))  # masks, as the stock caches
+        assert model(torch.tensor([[1], [2]]), past_key_values=cache).logits.shape[0] == 2
+
+
 def test_a_near_linear_cache_does_not_go_back():
     _, model = pair(CASES["toeplitz"])
     cache = NearLinearCache()

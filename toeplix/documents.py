@@ -38,9 +38,18 @@ def apart(
     groups = packed.groups(tokens, None, *segments)
     if not groups:
         raise ValueError("there is no real position: every row is padding")
-    # a row ends before its group does: token 0 fills it, whatever stood there (-100, another row)
-    rows = [tokens.flatten()[each.positions].masked_fill(~each.real, 0) for each in groups]
+    rows = [tokens.flatten()[_own(each)] for each in groups]
     flat = torch.cat([x[each.real] for x, each in zip(function(rows), groups, strict=True)])
     places = [each.positions[each.real] for each in groups]
     result = flat.new_zeros(tokens.numel(), flat.shape[1])
     return result.index_copy(0, torch.cat(places), flat).view(*tokens.shape, -1)
+
+
+def _own(group: packed.Group) -> Int[Tensor, "n longest"]:
+    """Positions of rows that may end before their group does: each goes on with its last token.
+
+    Not with what stands there (-100, another row), nor with any fixed token: what follows a document
+    reaches it by rounding, and by NaN, where a path is causal to rounding only.
+    """
+    last = group.positions.gather(1, group.real.sum(1, keepdim=True) - 1)
+    return group.positions.where(group.real, last)

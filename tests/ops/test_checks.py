@@ -11,9 +11,16 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
+from toeplix.ops.rolling import Rolling
 
 X, KERNEL = torch.randn(2, 5, 3, 4), torch.randn(3, 5)
 ROW = X[:1]
+
+
+def keep(rows, x=X):
+    """Any decoder: they share the check, and each is seen to have it below."""
+    decoder(KERNEL, x).select(rows)
+
 
 CASES = {
     "rank of x": (lambda: toeplitz(X[0], KERNEL), ValueError, r"x must have 4 axes.*\(5, 3, 4\)"),
@@ -90,6 +97,13 @@ CASES = {
     "decoder horizon": (lambda: decoder(KERNEL, X, horizon=0), ValueError, "horizon=0"),
     "decoder heads": (lambda: decoder(KERNEL[:2], X), ValueError, "past has 3 heads and kernel 2"),
     "step shape": (lambda: decoder(KERNEL, X).step(X[:, 0, :, :2]), ValueError, "x must be"),
+    "rows kind": (lambda: decoder(KERNEL, X).select([0]), TypeError, "rows must be.*list"),
+    "rows rank": (lambda: keep(torch.tensor([[0]])), TypeError, r"int64 \(1, 1\)"),
+    "rows float": (lambda: keep(torch.tensor([0.0])), TypeError, "float32"),
+    "rows mask": (lambda: keep(torch.tensor([True, False])), TypeError, "bool.*nonzero"),
+    "rows negative": (lambda: keep(torch.tensor([0, -1])), IndexError, "row -1.*0 .. 1"),
+    "rows beyond": (lambda: keep(torch.tensor([0, 2])), IndexError, "row 2.*batch of 2"),
+    "rows of none": (lambda: keep(torch.tensor([0]), X[:0]), IndexError, "row 0.*no rows"),
     "step heads": (lambda: decoder(KERNEL, X).emit(X[:, 0], first=1), ValueError, "heads 1 .. 3"),
 }
 
@@ -102,3 +116,14 @@ def test_refused_with_a_reason(case):
     call, kind, words = CASES[case]
     with pytest.raises(kind, match=words):
         call()
+
+
+@pytest.mark.parametrize("kind", ["history", "online", "rolling"])
+@pytest.mark.parametrize("rows", [[-1], [2], [True, True], [1.0]])
+def test_every_decoder_refuses_rows_it_does_not_have(kind, rows):
+    state = Rolling(KERNEL, X, 9) if kind == "rolling" else decoder(KERNEL, X, kind=kind)
+    with pytest.raises((IndexError, TypeError)):
+        state.select(torch.tensor(rows))
+    state.select(torch.tensor([1, 1], dtype=torch.int32))
+    assert state.batch == 2
+    assert torch.equal(*state.step(X[[1, 1], 0]))

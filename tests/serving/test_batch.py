@@ -61,3 +61,20 @@ def test_company_changes_nothing(form):
     for row in ended:
         expected = model(row["tokens"][None])[0, -len(row["logits"]) :]
         torch.testing.assert_close(torch.stack(row["logits"]), expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", [[-1], [0, 2]])
+@torch.no_grad()
+def test_rows_that_are_not_here_are_rejected(form, rows):
+    """And nothing has changed: the two that are here go on."""
+    model = build(Model(**(SIZES | FORMS[form]))).eval()
+    found = []
+    for wrong in (False, True):
+        both = batch(model, life=50)
+        both.add(model.advance(torch.tensor([[1, 2, 3]]), model.start())[1], copies=2)
+        if wrong:
+            with pytest.raises(IndexError, match=rf"row {rows[-1]} does not exist.*0 .. 1"):
+                both.keep(rows)
+        found.append(both.step([4, 5]))
+    assert torch.equal(*found)

@@ -132,3 +132,34 @@ def test_no_more_than_the_queue_holds_and_none_when_draining(engine_of, monkeypa
     while sum(isinstance(event, Drawn) for event in taken) < 4:
         pass
     assert [event.ended for event in taken if isinstance(event, Drawn)].count("length") == 2
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.7)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("arch", ["toeplitz", "masked", "hyena", "linear", "llama", "mamba2"])
+def test_a_row_that_is_no_longer_numbers_is_alone_with_it(arch, sampling, engine_of):
+    """Its prompt has a token of NaN. Sampled it fails, greedy it goes on; the others do not notice."""
+    model = model_of(arch, context=200)
+    with torch.no_grad():
+        next(m for m in model.modules() if isinstance(m, torch.nn.Embedding)).weight[7] = torch.nan
+    found = []
+    for token in (6, 7):
+        events, both = {}, threading.Semaphore(0)
+
+        def deliver(ticket, news, events=events, both=both):
+            events.setdefault(ticket, []).extend(news)
+            if ticket.job.new == 40 and any(isinstance(n, Drawn) and n.ended for n in news):
+                both.release()
+
+        first, wrong, last = engine_of(model).submit(
+            [
+                Job(prompt=[1, 2, 3], new=40),
+                Job(prompt=[4, token], new=30, sampling=sampling),
+                Job(prompt=[8] * 9, new=40),
+            ],
+            deliver,
+        )
+        assert both.acquire(timeout=60)
+        assert both.acquire(timeout=60)
+        found.append([drawn(events[ticket], 0) for ticket in (first, last)])
+    assert found[0] == found[1]
+    assert (Failed() in events[wrong]) == (sampling is not GREEDY)

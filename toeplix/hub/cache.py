@@ -18,6 +18,7 @@ from transformers.cache_utils import DynamicLayer
 
 from toeplix.mixers.filter import FilterBank
 from toeplix.mixers.linear import CHUNK, LinearState
+from toeplix.ops.checks import check_rows
 
 FORWARD_ONLY = ("greedy_search", "sample", "beam_search", "beam_sample")  # no token is taken back
 
@@ -52,6 +53,8 @@ class NearLinearLayer(DynamicLayer):
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Go on with these rows, in this order."""
+        if self.position:
+            beam_idx = check_rows(beam_idx, self.batch)
         self.bank.select(beam_idx)
         if (sums := self.attention.sums) is not None:
             self.attention.sums = sums.index_select(0, beam_idx.to(sums.device))

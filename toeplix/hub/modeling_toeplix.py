@@ -290,7 +290,8 @@ class Linear(Mixer):
                 least, q, k = 1e-6, F.elu(q) + 1, F.elu(k) + 1
             else:
                 least, q, k = 1e-3, q.softmax(-1) * q.shape[-1] ** -0.5, k.exp()
-            q, k, v = (p.transpose(1, 2) for p in (q, rows.blank(k), F.pad(v, (0, 1), value=1.0)))
+            k, v = rows.blank(k), F.pad(rows.blank(v), (0, 1), value=1.0)  # 0 times NaN is NaN
+            q, k, v = (p.transpose(1, 2) for p in (q, k, v))
             if hasattr(cache, "attended"):  # a near-linear cache
                 y = cache.attended(q, k, v, self.slot)
             else:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from toeplix.mixers.rows import Positions, RowState, each, picked, times
+from toeplix.mixers.rows import Positions, RowState, each, picked, selected, times
 from toeplix.ops import Decoder, decoder, toeplitz_continued, toeplitz_windowed
 from toeplix.ops.rolling import Rolling
 
@@ -139,7 +139,7 @@ class FilterBank:
             self.decoder.select(rows)
         for state in self._states:
             if state.history is not None:
-                state.history = state.history[rows.to(state.history.device)]
+                state.history = selected(state.history, rows)
 
     def close(self) -> None:
         if self.decoder is not None:

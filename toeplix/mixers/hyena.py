@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
-from toeplix.mixers.rows import RowState
+from toeplix.mixers.rows import RowState, selected
 from toeplix.ops import toeplitz_windowed
 
 SHORT = 3  # taps of the short convolution
@@ -139,5 +139,5 @@ class HyenaState(RowState):
 
     def select(self, rows: Int[Tensor, " r"]) -> None:
         assert self.recent is not None
-        self.recent = self.recent[rows.to(self.recent.device)]
+        self.recent = selected(self.recent, rows)
         self.long.select(rows)

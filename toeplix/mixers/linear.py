@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
-from toeplix.mixers.rows import RowState
+from toeplix.mixers.rows import RowState, selected
 
 CHUNK = 64
 LEAST = {"elu": 1e-6, "exp": 1e-3}  # below which the normaliser is not allowed to fall
@@ -83,4 +83,4 @@ class LinearState(RowState):
 
     def select(self, rows: Int[Tensor, " r"]) -> None:
         assert self.sums is not None
-        self.sums = self.sums[rows.to(self.sums.device)]
+        self.sums = selected(self.sums, rows)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
-from toeplix.mixers.rows import Positions, RowState, each, picked, times
+from toeplix.mixers.rows import Positions, RowState, each, picked, selected, times
 from toeplix.ops import toeplitz_continued
 
 
@@ -108,5 +108,5 @@ class MaskedState(RowState):
 
     def select(self, rows: Int[Tensor, " r"]) -> None:
         assert self.past is not None
-        self.past = self.past[rows.to(self.past.device)]
+        self.past = selected(self.past, rows)
         self.position = picked(self.position, rows)

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from toeplix.ops.checks import check_rows
+
 Positions = int | Tensor  # of all rows, or (b,) one by one
 
 
@@ -30,6 +32,11 @@ class RowState(ABC):
         """Go on with these rows, in this order."""
 
 
+def selected(x: Tensor, rows: Int[Tensor, " r"]) -> Tensor:
+    """These rows of what is remembered, `(b, ...)`."""
+    return x[check_rows(rows, len(x)).to(x.device)]
+
+
 def each(position: Positions, rows: int) -> Int[Tensor, " b"]:
     """A position for each row."""
     return torch.as_tensor(position).expand(rows).clone()
@@ -37,7 +44,7 @@ def each(position: Positions, rows: int) -> Int[Tensor, " b"]:
 
 def picked(position: Positions, rows: Int[Tensor, " r"]) -> Positions:
     """The positions of these rows."""
-    return position if isinstance(position, int) else position[rows.to(position.device)]
+    return position if isinstance(position, int) else selected(position, rows)
 
 
 def times(first: Positions, count: int, last: int) -> Int[Tensor, "#b count"]:

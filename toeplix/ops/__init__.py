@@ -9,7 +9,10 @@
     toeplitz_continued   a chunk after a past         windowed.py
     decoder              one position at a time       decoder.py history.py online.py
 
-Axes: b batch, t time, h heads, c channels of one head.
+Axes: b batch, t time, h heads, c channels of one head. Of these b, h and c may be 0, in every call:
+the result is as empty; t and the number of taps are at least 1. Rows are independent, bit for bit:
+whatever one holds (1e20, inf, NaN), no bit of another changes, in a product, its gradient for x, or a
+decoder.
 """
 
 import torch

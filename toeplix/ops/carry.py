@@ -20,7 +20,7 @@ def carry(
 ) -> Float[Tensor, "b ahead h c"]:
     past = past[:, max(0, past.shape[1] - kernel.shape[1] + 1) :]  # the rest is out of reach
     length = past.shape[1]
-    if length == 0:
+    if past.numel() == 0:
         return past.new_zeros(past.shape[0], ahead, *past.shape[2:])
     if length * ahead > MATMUL**2:
         return fft.window(past, kernel, length, length + ahead)

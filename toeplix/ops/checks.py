@@ -121,6 +121,25 @@ def check_past(kernel: Tensor, past: Tensor) -> None:
         )
 
 
+def check_rows(rows: Tensor, batch: int) -> Tensor:
+    """Numbers of rows, as int64: masks and negative numbers would be read as those of other rows."""
+    if not isinstance(rows, Tensor):
+        raise TypeError(f"rows must be a flat tensor of row numbers, got {type(rows).__name__}")
+    if rows.ndim != 1 or rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool:
+        hint = " (mask.nonzero()[:, 0] gives those of a mask)" if rows.dtype == torch.bool else ""
+        raise TypeError(
+            "rows must be a flat tensor of integers, the numbers of the rows, "
+            f"got {rows.dtype} {tuple(rows.shape)}{hint}"
+        )
+    if len(rows) and (bad := rows[(rows < 0) | (rows >= batch)]).numel():
+        raise IndexError(
+            f"row {int(bad[0])} does not exist: a batch of {batch} has the rows 0 .. {batch - 1}"
+            if batch
+            else f"row {int(bad[0])} does not exist: the batch has no rows"
+        )
+    return rows.long()
+
+
 def check_horizon(horizon: int | None) -> None:
     if horizon is None:
         return

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from toeplix.ops.checks import check_horizon, check_kernel, check_past
-from toeplix.ops.paths import working_dtype
+from toeplix.ops.checks import check_horizon, check_kernel, check_past, check_rows
+from toeplix.ops.paths import full_precision, working_dtype
 
 
 class Decoder(ABC):
@@ -46,7 +46,8 @@ class Decoder(ABC):
         self.horizon = horizon
         self.position = 0
         self._emitted: set[int] = set()
-        self._begin(past.detach().to(self.kernel.dtype))
+        with full_precision(self.kernel.device):
+            self._begin(past.detach().to(self.kernel.dtype))
 
     @torch.no_grad()
     def step(self, x: Float[Tensor, "b h c"]) -> Float[Tensor, "b h c"]:
@@ -61,8 +62,10 @@ class Decoder(ABC):
         self._check(x, first)
         heads = slice(first, first + x.shape[1])
         self._emitted.update(range(first, first + x.shape[1]))
-        columns = x.transpose(0, 1).reshape(x.shape[1], 1, -1).to(self.kernel.dtype)
-        y = self._emit(columns, heads)
+        shape = (x.shape[1], 1, self.batch * self.channels)
+        columns = x.transpose(0, 1).reshape(shape).to(self.kernel.dtype)
+        with full_precision(x.device):
+            y = self._emit(columns, heads)
         return y.view(x.shape[1], self.batch, self.channels).transpose(0, 1).to(x.dtype)
 
     @torch.no_grad()
@@ -72,7 +75,8 @@ class Decoder(ABC):
             missing = sorted(set(range(self.heads)) - self._emitted)
             raise ValueError(f"heads {missing} have had no input at position {self.position}")
         self._emitted.clear()
-        self._advance()
+        with full_precision(self.kernel.device):
+            self._advance()
         self.position += 1
 
     @torch.inference_mode(False)
@@ -81,10 +85,15 @@ class Decoder(ABC):
         """Keep these rows of the batch, in this order; a row may be kept several times (beams)."""
         if self._emitted:
             raise ValueError(f"position {self.position} is open: advance before selecting rows")
-        rows = rows.to(self.kernel.device)
-        channels = torch.arange(self.channels, device=rows.device)
-        self._select((rows[:, None] * self.channels + channels).flatten())
+        rows = check_rows(rows, self.batch).to(self.kernel.device)
+        with full_precision(self.kernel.device):
+            self._select(rows)
         self.batch = len(rows)
+
+    def _columns(self, rows: Int[Tensor, " r"]) -> Int[Tensor, " columns"]:
+        """Where the state has these rows."""
+        channels = torch.arange(self.channels, device=rows.device)
+        return (rows[:, None] * self.channels + channels).flatten()
 
     def _check(self, x: Tensor, first: int) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
@@ -116,8 +125,8 @@ class Decoder(ABC):
         """Memory of the state, without the kernel."""
 
     @abstractmethod
-    def _select(self, columns: Int[Tensor, " kept"]) -> None:
-        """Keep these columns of the state."""
+    def _select(self, rows: Int[Tensor, " r"]) -> None:
+        """Keep these rows of the state, which has their `_columns`."""
 
     @abstractmethod
     def _emit(self, u: Float[Tensor, "f 1 columns"], heads: slice) -> Float[Tensor, "f 1 columns"]:

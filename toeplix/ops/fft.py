@@ -6,6 +6,7 @@ with x padded by zeros to a length n at which the circular product does not wrap
 that is kept. One filter serves all channels of a head and is real, so two neighbouring channels
 travel as the real and imaginary part of one complex signal ("lane") and never need separating:
 filter * (x1 + i x2) = filter * x1 + i (filter * x2). An odd number of channels uses real transforms.
+Channels in one lane share their rounding, and NaN: both belong to one row, so that rows stay apart.
 
 Lanes are processed in chunks of about `CHUNK` bytes; the spectra of a chunk die with it, and
 backward transforms x again instead of keeping its spectrum. Causal to rounding only: a spike of
@@ -37,14 +38,16 @@ def window(
     start: int,
     stop: int,
     spectrum: Tensor | None = None,
+    paired: bool | None = None,
 ) -> Float[Tensor, "b k h c"]:
     """Positions `start .. stop` of the whole convolution of x with `kernel[:, :stop]`.
 
     `window(x, w, 0, t)` is the causal product; `window(x, w, s, s + k)` is what a past of
     length s adds to the k positions after it. `spectrum` is that of the kernel for this window,
-    where a caller keeps it (`window_spectrum`).
+    where a caller keeps it (`window_spectrum`). `paired` says whether neighbouring channels share
+    a lane, for callers that have rows side by side as channels; by default they do if they can.
     """
-    work = _Lanes(x, _length(x.shape[1], start, stop))
+    work = _Lanes(x, _length(x.shape[1], start, stop), paired)
     if spectrum is None:
         spectrum = work.spectrum(kernel[:, :stop])
     y = x.new_empty(x.shape[0], stop - start, *x.shape[2:])
@@ -100,10 +103,10 @@ class _Lanes:
     and takes care of any layout and dtype of x.
     """
 
-    def __init__(self, x: Tensor, length: int) -> None:
+    def __init__(self, x: Tensor, length: int, paired: bool | None = None) -> None:
         self.shape = x.shape
         self.length = length
-        paired = x.shape[3] % 2 == 0
+        paired = x.shape[3] % 2 == 0 if paired is None else paired
         self.width = 2 if paired else 1
         self.real = torch.float64 if x.dtype == torch.float64 else torch.float32
         self.dtype = self.real.to_complex() if paired else self.real
@@ -147,8 +150,10 @@ class _Lanes:
         signal = self._spread(lanes).permute(0, 3, 1, 2)
         if part.dtype == self.real:
             part.view(self.dtype).copy_(signal)
-        else:
-            part.copy_(signal.contiguous().view(self.real))
+            return
+        signal = signal.contiguous()  # transposed as it is, converted in order
+        # a lane alone counts as contiguous whatever its strides, which view(dtype) does not take
+        part.copy_(torch.view_as_real(signal).flatten(3) if signal.is_complex() else signal)
 
     def _spread(self, lanes: Tensor) -> Tensor:
         """Lanes at a distance of a power of two share few cache sets: move them apart to transpose."""
@@ -171,9 +176,9 @@ class _Lanes:
 
 
 def slices(size: int, most: int) -> Iterator[slice]:
-    """Nearly equal parts of at most `most`, and at least one."""
-    step = -(-size // -(-size // max(1, most)))
-    for first in range(0, size, step):
+    """Nearly equal parts of at most `most`, and at least one; none of nothing."""
+    step = -(-size // max(1, -(-size // max(1, most))))
+    for first in range(0, size, max(1, step)):
         yield slice(first, min(first + step, size))
 
 

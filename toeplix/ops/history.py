@@ -31,8 +31,8 @@ class History(Decoder):
     def bytes(self) -> int:
         return self._inputs.nbytes
 
-    def _select(self, columns: Int[Tensor, " kept"]) -> None:
-        self._inputs = self._inputs[..., columns]
+    def _select(self, rows: Int[Tensor, " r"]) -> None:
+        self._inputs = self._inputs[..., self._columns(rows)]
 
     def _emit(self, u: Tensor, heads: slice) -> Tensor:
         self._inputs[heads, self._filled] = u[:, 0]

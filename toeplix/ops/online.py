@@ -26,7 +26,7 @@ sliding-window rule of `windowed.py`.
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.ops import fft
@@ -84,23 +84,24 @@ class Online(Decoder):
         near = self.kernel[:, : 2 * LEAF]
         near = torch.nn.functional.pad(near, (0, 2 * LEAF - near.shape[1]))
         self._near = near.flip(-1)[:, None]  # the newest input meets the last entry
-        self._filters: dict[tuple[int, ...], Tensor] = {}
+        self._filters: dict[tuple[int, int], Tensor] = {}
         self._tiles: dict[int, _Tile] = {}  # at most one of each size is under way
         for size in self._sizes:  # now, lest single tokens pay for it later
             for block in (1, 2):
                 ahead = self._reach(size, block)
-                for part in self._parts(size, ahead) if ahead > 0 else ():
-                    self._filter(size, ahead, (part.columns.stop - part.columns.start) % 2)
+                if ahead > 0 and self._parts(size, ahead):
+                    self._filter(size, ahead)
 
     @property
     def bytes(self) -> int:
         return self._ahead.nbytes + self._recent.nbytes + self._behind.nbytes
 
-    def _select(self, rows: Tensor) -> None:
+    def _select(self, rows: Int[Tensor, " r"]) -> None:
         self._settle()
-        self._ahead = self._ahead[..., rows]
-        self._recent = self._recent[..., rows]
-        self._behind = self._behind[..., rows]
+        columns = self._columns(rows)
+        self._ahead = self._ahead[..., columns]
+        self._recent = self._recent[..., columns]
+        self._behind = self._behind[..., columns]
 
     def _emit(self, u: Tensor, heads: slice) -> Tensor:
         offset = self.position % LEAF
@@ -144,8 +145,8 @@ class Online(Decoder):
             ahead = self._reach(size, end // size)
             if self.horizon is not None:
                 ahead = min(ahead, self.horizon - (end + size))
-            if ahead > 0:
-                self._tiles[size] = _Tile(size, end - size, ahead, self._parts(size, ahead))
+            if ahead > 0 and (parts := self._parts(size, ahead)):
+                self._tiles[size] = _Tile(size, end - size, ahead, parts)
 
     def _reach(self, size: int, block: int) -> int:
         """Positions that the tiles of a block reach, blocks counted from 1; further taps are zero."""
@@ -160,10 +161,11 @@ class Online(Decoder):
         else:
             most = max(1, PIECE_POINTS // (size + ahead))
         most = max(most, FEWEST_COLUMNS)
+        width = 2 if self._paired else 1
         return [
-            _Part(heads, part)
-            for heads in fft.slices(self.heads, most // columns)
-            for part in fft.slices(columns, most)
+            _Part(heads, slice(part.start * width, part.stop * width))
+            for heads in fft.slices(self.heads, most // max(1, columns))
+            for part in fft.slices(columns // width, most // width)
         ]
 
     def _compute(self, tile: _Tile, part: _Part) -> None:
@@ -178,21 +180,27 @@ class Online(Decoder):
         ring[:, : ahead - before] += outputs[:, before:]
 
     def _filtered(self, inputs: Tensor, size: int, ahead: int, heads: slice) -> Tensor:
-        kept = self._filter(size, ahead, inputs.shape[2] % 2)[heads]
+        kept = self._filter(size, ahead)[heads]
         if size <= self._widest_matrix:
             return torch.bmm(kept, inputs)
         rows = inputs.transpose(0, 1)[None]
         kernel = self.kernel[heads, size:]
-        return fft.window(rows, kernel, size, size + ahead, kept)[0].transpose(0, 1)
+        y = fft.window(rows, kernel, size, size + ahead, kept, self._paired)
+        return y[0].transpose(0, 1)
 
-    def _filter(self, size: int, ahead: int, odd: int) -> Tensor:
-        """A matrix or a spectrum; spectra differ with the parity of columns (see fft.py)."""
-        key = (size, ahead, odd)
+    @property
+    def _paired(self) -> bool:
+        """Whether two columns share a lane of the transforms: only if none has those of two rows."""
+        return self.channels % 2 == 0
+
+    def _filter(self, size: int, ahead: int) -> Tensor:
+        """A matrix or a spectrum; spectra differ with what a lane holds (see fft.py)."""
+        key = (size, ahead)
         if key not in self._filters:
             kernel = self.kernel[:, size:]  # lags start above `size`: the taps before are never met
             if size <= self._widest_matrix:
                 self._filters[key] = rectangle(kernel, size, ahead)
             else:
-                like = self._ahead.new_empty(1, size, 1, 2 - odd)
+                like = self._ahead.new_empty(1, size, 1, 2 if self._paired else 1)
                 self._filters[key] = fft.window_spectrum(like, kernel, size, size + ahead)
         return self._filters[key]

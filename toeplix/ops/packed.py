@@ -29,12 +29,12 @@ class Group(NamedTuple):
     real: Bool[Tensor, "n longest"]
 
     def gather(self, x: Tensor) -> Float[Tensor, "n longest h c"]:
-        flat = x.reshape(-1, *x.shape[2:])
-        rows = flat[self.positions.flatten()].unflatten(0, self.positions.shape)
+        rows = x.flatten(0, 1)[self.positions.flatten()].unflatten(0, self.positions.shape)
         return rows.masked_fill_(~self.real[:, :, None, None], 0)
 
     def scatter(self, rows: Tensor, y: Tensor) -> None:
-        y.view(-1, *y.shape[2:])[self.positions[self.real]] = rows[self.real]
+        """Into y, which is contiguous."""
+        y.flatten(0, 1)[self.positions[self.real]] = rows[self.real]
 
 
 def forward(x: Tensor, kernel: Tensor, path: str, starts: Tensor, lengths: Tensor) -> Tensor:

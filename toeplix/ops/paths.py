@@ -36,7 +36,7 @@ def forward(x: Tensor, kernel: Tensor, path: str) -> Tensor:
     if x.numel() == 0:
         return x.new_empty(x.shape)
     chosen = _path(path, x)
-    with _full_precision(x.device):
+    with full_precision(x.device):
         work = x if chosen.converts else x.to(working_dtype(x))
         y = chosen.product(work, kernel[:, : x.shape[1]].to(working_dtype(x)))
         return y.to(x.dtype).contiguous()
@@ -56,7 +56,7 @@ def backward(
         )
     time, taps = g.shape[1], kernel.shape[1]
     chosen, dtype = _path(path, g), working_dtype(g)
-    with _full_precision(g.device):
+    with full_precision(g.device):
         work_g, work_x = (
             part if chosen.converts else part.to(dtype) for part in (g, g if x is None else x)
         )
@@ -82,7 +82,8 @@ def _path(name: str, x: Tensor) -> Path:
     return PATHS[name]
 
 
-def _full_precision(device: torch.device) -> AbstractContextManager[object]:
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Where autocast, if there is one, does not reach."""
     if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()

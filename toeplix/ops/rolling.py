@@ -22,6 +22,7 @@ from toeplix.ops.carry import carry
 from toeplix.ops.checks import check_horizon, check_kernel, check_past
 from toeplix.ops.contract import as_columns
 from toeplix.ops.online import Online
+from toeplix.ops.paths import full_precision
 
 
 class Rolling(Online):
@@ -34,7 +35,7 @@ class Rolling(Online):
         check_past(kernel, past)
         check_horizon(life)
         self.life = life
-        super().__init__(kernel[:, : life + 1], past[:1, :0])
+        super().__init__(kernel[:, : life + 1], past.new_zeros(1, 0, *past.shape[2:]))
         self._whole = kernel.detach().to(self.kernel.dtype, copy=True)
         self._room = 1  # rows that fit the stores
         self._joined: list[int] = []  # at which position
@@ -60,31 +61,29 @@ class Rolling(Online):
         for store in (self._recent, self._behind):
             store[..., before:after] = 0
         ring = self._ahead.shape[1]
-        known = as_columns(carry(past.to(self.kernel.dtype), self._whole, ring))
+        with full_precision(self.kernel.device):
+            known = as_columns(carry(past.to(self.kernel.dtype), self._whole, ring))
         self._ahead[..., before:after] = known.roll(self.position % ring, 1)
 
     @property
     def bytes(self) -> int:
         return sum(store.nbytes for store in self._stores.values())
 
-    def _select(self, columns: Int[Tensor, " kept"]) -> None:
+    def _select(self, rows: Int[Tensor, " r"]) -> None:
         self._settle()
-        rows = (columns[:: self.channels] // self.channels).tolist()
-        self._joined = [self._joined[row] for row in rows]
-        moved = [place for place, row in enumerate(rows) if place != row]
-        if moved:  # all sources are read before any place is written
-            wanted = columns.unflatten(0, (-1, self.channels))[moved].flatten()
-            channels = torch.arange(self.channels, device=columns.device)
-            places = torch.tensor(moved, device=columns.device)[:, None] * self.channels + channels
+        self._joined = [self._joined[row] for row in rows.tolist()]
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        if len(moved):  # all sources are read before any place is written
+            places, wanted = self._columns(moved), self._columns(rows[moved])
             self._make_room(max(len(rows), self.batch))
             for store in self._stores.values():
-                store[..., places.flatten()] = store[..., wanted]
+                store[..., places] = store[..., wanted]
         self._look(len(rows))
         self._make_room(len(rows))
 
     def _check(self, x: Tensor, first: int) -> None:
         super()._check(x, first)
-        longest = self.position - min(self._joined)
+        longest = self.position - min(self._joined, default=self.position)
         if longest >= self.life and self.life + 1 < self._whole.shape[1]:
             raise ValueError(f"a row has been here for {longest} positions, its whole life")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from toeplix.ops import autograd
 from toeplix.ops.carry import carry
 from toeplix.ops.checks import check_like, check_path, check_product
-from toeplix.ops.paths import working_dtype
+from toeplix.ops.paths import full_precision, working_dtype
 
 SEGMENT = 4  # length of a segment in kernels: a quarter of the work overlaps
 
@@ -57,12 +57,12 @@ def toeplitz_continued(
     if recorded or torch.compiler.is_compiling():  # one operator that both can see through
         whole = torch.cat([history, x], 1)
         return _windowed(whole, kernel, name)[:, history.shape[1] :]
-    work = working_dtype(x)
-    near = _windowed(x, kernel, name)
+    work = working_dtype(x)  # in which both parts are added, lest half precision round twice
+    y = _windowed(x.to(work), kernel.to(work), name)
     ahead = min(x.shape[1], reach)
-    far = carry(history.to(work), kernel.to(work), ahead)
-    near[:, :ahead] = (near[:, :ahead] + far).to(x.dtype)
-    return near
+    with full_precision(x.device):
+        y[:, :ahead] += carry(history.to(work), kernel.to(work), ahead)
+    return y.to(x.dtype)
 
 
 def _windowed(x: Tensor, kernel: Tensor, path: str) -> Tensor:
@@ -72,6 +72,8 @@ def _windowed(x: Tensor, kernel: Tensor, path: str) -> Tensor:
     if time <= SEGMENT * taps:
         longer = torch.nn.functional.pad(kernel, (0, time - taps))
         return autograd.product(x, longer, path)
+    if x.dtype != working_dtype(x):  # gradients of overlaps are added before they are rounded
+        return _windowed(x.to(working_dtype(x)), kernel, path).to(x.dtype)
     # overlapping segments: each recomputes the n - 1 positions before its own and drops them
     size = SEGMENT * taps
     hop = size - taps + 1

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.model import LanguageModel, MixerLM, MixerState
+from toeplix.ops.checks import check_rows
 
 
 class Batch(ABC):
@@ -38,6 +39,9 @@ class Batch(ABC):
     @abstractmethod
     def keep(self, rows: list[int]) -> None:
         """Go on with these rows, in this order."""
+
+    def _numbers(self, rows: list[int]) -> Int[Tensor, " r"]:
+        return check_rows(torch.tensor(rows, dtype=torch.int64), self.rows)
 
     def _column(self, tokens: list[int]) -> Int[Tensor, "b 1"]:
         return torch.tensor(tokens, device=self.model.head.weight.device)[:, None]
@@ -66,7 +70,7 @@ class Together(Batch):
 
     def keep(self, rows: list[int]) -> None:
         assert self._state is not None
-        self._state.select(torch.tensor(rows, dtype=torch.long))
+        self._state.select(self._numbers(rows))
         self.rows = len(rows)
 
 
@@ -91,7 +95,7 @@ class Apart(Batch):
         return torch.cat(logits)
 
     def keep(self, rows: list[int]) -> None:
-        self._states = [self._states[row] for row in rows]
+        self._states = [self._states[row] for row in self._numbers(rows).tolist()]
         self.rows = len(rows)
 
 

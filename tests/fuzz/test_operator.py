@@ -1,0 +1,23 @@
+"""The operator and its decoders against the definition, on cases that Hypothesis makes up.
+
+`TOEPLIX_FUZZ_EXAMPLES` says how many of each kind there are; those of a plain run are always the same.
+"""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.operator_cases import CASES, check, read, written
+
+EXAMPLES = int(os.environ.get("TOEPLIX_FUZZ_EXAMPLES", "60"))
+
+
+@pytest.mark.parametrize("kind", CASES)
+@settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
+@given(data=st.data())
+def test_every_result_is_the_definitions(kind, data):
+    case = data.draw(CASES[kind])
+    assert written(read(written(case))) == written(case)
+    check(case)

@@ -1,0 +1,98 @@
+"""Empty shapes: no rows, heads or channels give results of that shape everywhere; no positions do not."""
+
+import pytest
+import torch
+
+from toeplix import (
+    decoder,
+    toeplitz,
+    toeplitz_continued,
+    toeplitz_packed,
+    toeplitz_padded,
+    toeplitz_windowed,
+)
+from toeplix.ops import DECODERS
+from toeplix.ops.online import LEAF
+from toeplix.ops.paths import PATHS
+from toeplix.ops.rolling import Rolling
+
+SHAPES = [(0, 2, 3), (2, 0, 3), (2, 2, 0), (1, 0, 3), (1, 2, 0), (0, 0, 0), (0, 1, 1), (1, 1, 0)]
+TIMES = [1, 40, 600]
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def calls(path, taps, batch, time):
+    mask = torch.ones(batch, time, dtype=torch.bool)
+    mask[:, time // 2 :] = False
+    first = time // 3
+    found = {
+        "whole": lambda x, w: toeplitz(x, w, path=path),
+        "windowed": lambda x, w: toeplitz_windowed(x, w[:, :7], path=path),
+        "padded": lambda x, w: toeplitz_padded(x, w, mask, path=path),
+        "continued": lambda x, w: toeplitz_continued(x, w, x[:, :first], path=path),
+    }
+    if batch == 1:
+        found["packed"] = lambda x, w: toeplitz_packed(x, w, [0, first, first, time], path=path)
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("path", [*PATHS, "auto"])
+def test_products_and_gradients_of_nothing(path, time, dtype):
+    for batch, heads, channels in SHAPES:
+        for name, call in calls(path, time, batch, time).items():
+            x = torch.ones(batch, time, heads, channels, dtype=dtype)
+            kernel = torch.ones(heads, time, dtype=dtype)
+            with torch.no_grad():
+                assert call(x, kernel).shape == x.shape, name
+            x.requires_grad_(), kernel.requires_grad_()
+            y = call(x, kernel)
+            assert y.shape == x.shape, name
+            assert y.dtype == dtype, name
+            y.sum().backward()
+            assert x.grad.shape == x.shape, name
+            assert torch.equal(kernel.grad, torch.zeros_like(kernel)), name
+
+
+@pytest.mark.parametrize("past", [0, 300])
+@pytest.mark.parametrize("kind", [*DECODERS, "rolling"])
+def test_decoders_of_nothing(kind, past):
+    for batch, heads, channels in SHAPES:
+        kernel = torch.ones(heads, 400)
+        inputs = torch.ones(batch, past, heads, channels)
+        rolling = kind == "rolling"
+        state = Rolling(kernel, inputs, 900) if rolling else decoder(kernel, inputs, kind=kind)
+        for _ in range(5 * LEAF):
+            assert state.step(torch.ones(batch, heads, channels)).shape == (batch, heads, channels)
+        rows = torch.arange(batch).repeat(2)
+        state.select(rows)
+        if rolling:
+            state.join(torch.ones(3, 5, heads, channels))
+        for _ in range(5 * LEAF):
+            x = torch.ones(2 * batch + 3 * rolling, heads, channels)
+            assert state.step(x).shape == x.shape
+
+
+@pytest.mark.parametrize("kind", [*DECODERS, "rolling"])
+def test_a_batch_may_run_empty_and_fill_again(kind):
+    kernel = torch.ones(2, 300)
+    past = torch.ones(2, 9, 2, 3)
+    state = Rolling(kernel, past, 600) if kind == "rolling" else decoder(kernel, past, kind=kind)
+    state.step(torch.ones(2, 2, 3))
+    state.select(torch.tensor([], dtype=torch.int64))
+    for _ in range(5 * LEAF):
+        assert state.step(torch.ones(0, 2, 3)).shape == (0, 2, 3)
+    if kind == "rolling":
+        state.join(past)
+        assert torch.equal(state.step(torch.ones(2, 2, 3)), torch.full((2, 2, 3), 10.0))
+
+
+@pytest.mark.parametrize("name", ["whole", "windowed", "padded", "continued", "packed"])
+def test_no_positions_are_rejected_in_one_way(name):
+    call = calls("auto", 5, 1, 0)[name]
+    with pytest.raises(ValueError, match="x has no positions: t must be at least 1"):
+        call(torch.ones(1, 0, 2, 3), torch.ones(2, 5))
+    with pytest.raises(ValueError, match="kernel has no taps: n must be at least 1"):
+        calls("auto", 5, 1, 4)[name](torch.ones(1, 4, 2, 3), torch.ones(2, 0))
