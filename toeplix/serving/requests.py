@@ -27,9 +27,26 @@ NOT_SUPPORTED = "not_supported"  # pydantic's type of the error
 
 # OpenAI's parameters of either endpoint that have no meaning here
 UNSUPPORTED = frozenset(
-    "audio function_call functions metadata modalities moderation parallel_tool_calls prediction "
-    "prompt_cache_key prompt_cache_options prompt_cache_retention reasoning_effort "
-    "safety_identifier service_tier store tool_choice verbosity web_search_options".split()
+    [
+        "audio",
+        "function_call",
+        "functions",
+        "metadata",
+        "modalities",
+        "moderation",
+        "parallel_tool_calls",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning_effort",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "tool_choice",
+        "verbosity",
+        "web_search_options",
+    ]
 )
 
 
