@@ -338,7 +338,7 @@ class Engine:
 
 
 def _finite(logits: Tensor) -> list[bool]:
-    """Of each row. A sum shows NaN and infinities in a fiftieth of the time that looking at each takes."""
+    """Of each row: a sum shows NaN and infinities, fifty times as fast as a look at each logit."""
     sums = logits.sum(1, dtype=torch.float32)
     if bool(torch.isfinite(sums).all()):
         return [True] * len(logits)
