@@ -1,19 +1,21 @@
 """The server: binds, says where, answers until it is asked to end, finishes what is running.
 
 with running(service, port=0) as server: ...     in a thread, for tests and programs
-run(service, ...)                                  until SIGTERM or Ctrl-C; a second one ends at once
+run(service, listening, ...)                       until SIGTERM or Ctrl-C; a second one ends at once
 """
 
 import asyncio
 import contextlib
 import ipaddress
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
 
+from toeplix.files import printable
 from toeplix.serving.api import application
 from toeplix.serving.service import Service
 
@@ -82,17 +84,18 @@ class Server(uvicorn.Server):
 
 
 def run(
-    service: Service, *, host: str, port: int, key: str | None, ready: Callable[[Server], object]
-) -> bool:
-    """Serve until asked to end; False if the address cannot be had."""
-    server = Server(service, host=host, port=port, key=key, ready=ready)
+    service: Service,
+    listening: socket.socket,
+    *,
+    host: str,
+    key: str | None,
+    ready: Callable[[Server], object],
+) -> None:
+    """Serve at a socket until asked to end; `host` is the name it was had by."""
     try:
-        server.run()
-    except SystemExit:  # uvicorn's way to say so, after a line in the log
-        return False
+        Server(service, host=host, key=key, ready=ready).run(sockets=[listening])
     finally:
         service.close()
-    return True
 
 
 @contextlib.contextmanager
@@ -124,7 +127,8 @@ def is_local(host: str) -> bool:
 def check_exposure(host: str, key: str | None) -> None:
     """Whoever can reach the address can use the machine: not without a key."""
     if key is None and not is_local(host):
+        shown = printable(host)[:80]
         raise ValueError(
-            f"host {host} can be reached from other machines: set a key first, in the environment "
+            f"host {shown} can be reached from other machines: set a key first, in the environment "
             "variable TOEPLIX_API_KEY or by --key-file"
         )
