@@ -80,7 +80,9 @@ def test_a_name_that_is_not_utf8_can_be_asked_for(place):
         status, _, found = call(place[1], f"{path}?name={name}")
         assert status == 200, found
     status, _, found = call(place[1], f"/api/filters?name={name}")
-    assert status == 200 or "na\\udcefve" in found["error"]  # as safetensors takes such paths or not
+    assert (
+        status == 200 or "na\\udcefve" in found["error"]
+    )  # as safetensors takes such paths or not
 
 
 @pytest.mark.parametrize("name", BAD)
