@@ -42,6 +42,7 @@ def explore(
     import uvicorn
 
     from toeplix.explorer.app import explorer
+    from toeplix.http_protocol import configuration
 
     app = explorer(path, results=results, figures=figures, names=(host.lower(),))
     try:
@@ -58,13 +59,6 @@ def explore(
         import webbrowser
 
         webbrowser.open(url)
-    settings = uvicorn.Config(
-        app,
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=2,
-    )
+    settings = configuration(app, lifespan="off", timeout_graceful_shutdown=2)
     with listening:
         uvicorn.Server(settings).run(sockets=[listening])

@@ -54,7 +54,9 @@ class Guard:
             status, words = refused
             body = json.dumps({"error": words}).encode()
             kind = (b"content-type", b"application/json")
-            await guarded({"type": "http.response.start", "status": status, "headers": [kind]})
+            size = (b"content-length", str(len(body)).encode())
+            start = {"type": "http.response.start", "status": status, "headers": [kind, size]}
+            await guarded(start)
             await guarded({"type": "http.response.body", "body": body})
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:

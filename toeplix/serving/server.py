@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 
 from toeplix.files import printable
+from toeplix.http_protocol import configuration
 from toeplix.serving.api import application
 from toeplix.serving.service import Service
 
@@ -36,14 +37,10 @@ class Server(uvicorn.Server):
     ) -> None:
         self.service, self._ready = service, ready
         check_exposure(host, key)
-        config = uvicorn.Config(
+        config = configuration(
             application(service, key=key, local=is_local(host)),
             host=host,
             port=port,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            ws="none",
             limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=max(1, round(service.limits.drain)),
         )
