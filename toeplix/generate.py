@@ -20,6 +20,8 @@ from torch import Tensor
 
 from toeplix.model import LanguageModel
 
+MIN_PENALTY, MAX_PENALTY = 0.01, 100.0  # beyond, logits overflow before a text gets better
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -40,8 +42,11 @@ class Sampling:
             raise ValueError(f"top_p={self.top_p} must be in (0, 1]")
         if not 0 <= self.min_p <= 1:
             raise ValueError(f"min_p={self.min_p} must be in [0, 1]")
-        if self.repetition_penalty <= 0:
-            raise ValueError(f"repetition_penalty={self.repetition_penalty} must be above 0")
+        if not MIN_PENALTY <= self.repetition_penalty <= MAX_PENALTY:
+            raise ValueError(
+                f"repetition_penalty={self.repetition_penalty} must be in "
+                f"[{MIN_PENALTY:g}, {MAX_PENALTY:g}]"
+            )
 
 
 GREEDY = Sampling()
@@ -57,7 +62,9 @@ def probabilities(
         index = torch.tensor(sorted(seen), device=logits.device)
         old = logits[index]
         factor = sampling.repetition_penalty
-        logits = logits.index_copy(0, index, torch.where(old > 0, old / factor, old * factor))
+        most = torch.finfo(logits.dtype).max  # large logits stay numbers
+        new = torch.where(old > 0, old / factor, old * factor).clamp(-most, most)
+        logits = logits.index_copy(0, index, new)
     if sampling.temperature == 0:
         return torch.nn.functional.one_hot(logits.argmax(), len(logits)).float()
     chances = torch.softmax((logits - logits.max()).double() / sampling.temperature, 0)
@@ -67,7 +74,7 @@ def probabilities(
     keep = falling >= sampling.min_p * falling[0]
     keep &= (falling.cumsum(0) - falling) < sampling.top_p
     if sampling.top_k:
-        keep[sampling.top_k :] = False
+        keep[min(sampling.top_k, len(keep)) :] = False
     kept = torch.zeros_like(chances).index_copy(0, order, falling * keep)
     return (kept / kept.sum()).float()
 

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.explorer.conftest import serving
+from toeplix import Model, build, save
+from toeplix.data import Tokenizer
 from toeplix.explorer.app import explorer
 from toeplix.logs import METRICS
 
@@ -285,3 +287,58 @@ def test_a_problem_is_said(browser, place):
         page.click("#write-go")
         page.wait_for_selector("#problem:not([hidden])")
         assert "holds no tokenizer" in page.inner_text("#problem")
+
+
+@pytest.fixture(scope="module")
+def mixed(place, tmp_path_factory):
+    """A good run, a damaged one, one with damaged rows, and a model without filters."""
+    folder = tmp_path_factory.mktemp("mixed")
+    shutil.copytree(place[0] / "first", folder / "good")
+    shutil.copytree(place[0] / "first", folder / "rows")
+    with open(folder / "rows" / METRICS, "ab") as file:
+        file.write(b"\xff\xff\n{\n")
+    shutil.copytree(place[0] / "first", folder / "bad", ignore=shutil.ignore_patterns("model"))
+    (folder / "bad" / "run.json").write_text('{"model": 5}')
+    Tokenizer.load(folder / "good" / "model").save(folder / "plain")
+    save(build(Model(arch="linear", vocab=600, context=32, dim=16, depth=1)), folder / "plain")
+    results = folder.parent / "results"
+    with serving(explorer(folder, results=results, figures=results)) as address:
+        yield folder, address
+
+
+def test_a_damaged_run_is_marked_and_the_others_are_drawn(browser, mixed):
+    with opened(browser, mixed[1], expected=[REFUSED]) as page:
+        wait_drawn(page, "runs-chart")
+        bad = page.locator("#runs-list label", has_text="bad")
+        bad.filter(has_text="damaged").wait_for()
+        assert "field 'model' must be an object, not 5" in bad.inner_text()
+        rows = page.locator("#runs-list label", has_text="rows")
+        rows.filter(has_text="2 lines of metrics.jsonl are damaged").wait_for()
+        good = page.locator("#runs-list label", has_text="good")
+        assert "finished" in good.inner_text()
+        assert "damaged" not in good.inner_text()
+        page.wait_for_selector("#runs-settings tbody tr")
+
+
+def test_a_problem_stays_in_its_own_tab(browser, mixed):
+    with opened(browser, mixed[1], "reach", expected=[REFUSED]) as page:
+        page.select_option("#model", "plain")
+        page.wait_for_selector("#problem:not([hidden])")
+        words = page.inner_text("#problem")
+        assert "only Toeplitz models have a linear path" in words
+        for view in ("runs", "write", "claims"):
+            page.click(f"#tab-{view}")
+            assert page.is_hidden("#problem"), view
+        page.click("#tab-reach")
+        assert page.inner_text("#problem") == words
+        page.select_option("#model", "good")
+        wait_drawn(page, "reach-strip")
+        assert page.is_hidden("#problem")
+        page.select_option("#model", "plain")
+        page.wait_for_selector("#problem:not([hidden])")
+        assert page.locator("#reach-text span").count() == 0, "what another model gave"
+        page.click("#tab-write")
+        page.select_option("#model", "good")
+        page.click("#tab-reach")
+        wait_drawn(page, "reach-strip")
+        assert page.is_hidden("#problem")

@@ -1,11 +1,13 @@
 """`toeplix explore`: a page on this machine, for looking at runs and models."""
 
-import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from toeplix.files import printable
+from toeplix.listening import listen
 
 
 def explore(
@@ -40,39 +42,23 @@ def explore(
     import uvicorn
 
     from toeplix.explorer.app import explorer
+    from toeplix.http_protocol import configuration
 
     app = explorer(path, results=results, figures=figures, names=(host.lower(),))
-    listening = _listen(host, port)
+    try:
+        listening = listen(host, port)
+    except OSError as problem:
+        raise ValueError(
+            f"cannot listen on {printable(host)[:80]}, port {port}: {problem}; "
+            "choose another with --port"
+        ) from problem
     address = f"[{host}]" if ":" in host else host
     url = f"http://{address}:{listening.getsockname()[1]}/"
-    print(f"{url} shows {path}; Ctrl-C ends it", flush=True)
+    print(f"{url} shows {printable(path)}; Ctrl-C ends it", flush=True)
     if show:
         import webbrowser
 
         webbrowser.open(url)
-    settings = uvicorn.Config(
-        app,
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=2,
-    )
+    settings = configuration(app, lifespan="off", timeout_graceful_shutdown=2)
     with listening:
         uvicorn.Server(settings).run(sockets=[listening])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen()  # whoever reads the address may come at once, and waits
-    except OSError as problem:
-        listening.close()
-        raise ValueError(
-            f"cannot listen on {host}, port {port}: {problem.strerror or problem}; "
-            "choose another with --port"
-        ) from problem
-    return listening

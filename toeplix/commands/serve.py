@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
+from toeplix.files import printable
+
 KEY = "TOEPLIX_API_KEY"
+MAX_KEY, MAX_NAME = 4096, 256  # characters
 
 
 def serve(
@@ -30,10 +33,13 @@ def serve(
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2**20,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for an answer.")] = 300.0,
     drain: Annotated[float, typer.Option(min=1, help="Seconds for answers after SIGTERM.")] = 60.0,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of PyTorch.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="CPU threads of PyTorch.")
+    ] = None,
 ) -> None:
     """Answer over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health, /metrics."""
     try:
+        from toeplix.listening import listen
         from toeplix.serving.limits import Limits
         from toeplix.serving.server import check_exposure, run
         from toeplix.serving.service import open_service
@@ -41,6 +47,7 @@ def serve(
         raise ValueError(f"{problem}: pip install 'toeplix[serve]'") from problem
 
     key = _key(key_file)
+    _check_name(name)
     check_exposure(host, key)
     if threads is not None:
         import torch
@@ -55,25 +62,44 @@ def serve(
         timeout=timeout,
         drain=drain,
     )
-    service = open_service(checkpoint, name, limits)
-    served = run(
-        service,
-        host=host,
-        port=port,
-        key=key,
-        ready=lambda server: print(f"serving {service.name} at {server.url}/v1", flush=True),
-    )
-    if not served:
-        raise OSError(f"{host}:{port} cannot be had: another program may have it, see --port")
+    try:
+        listening = listen(host, port)
+    except OSError as problem:
+        shown = printable(host)[:80]
+        raise OSError(
+            f"{shown}:{port} cannot be had: {problem}; see --host and --port"
+        ) from problem
+    with listening:
+        service = open_service(checkpoint, name, limits)
+        run(
+            service,
+            listening,
+            host=host,
+            key=key,
+            ready=lambda server: print(f"serving {service.name} at {server.url}/v1", flush=True),
+        )
+
+
+def _check_name(name: str | None) -> None:
+    """It is part of every answer, so it has to be text."""
+    if name is not None and not (name.isprintable() and 0 < len(name) <= MAX_NAME):
+        shown = printable(name)[:80]
+        raise ValueError(f"--name {shown!r}: 1 to {MAX_NAME} printable characters are needed")
 
 
 def _key(file: Path | None) -> str | None:
     """From a file or the environment, where other users of the machine do not see it."""
-    key = os.environ.get(KEY) if file is None else file.read_text(encoding="utf-8")
+    if file is None:
+        key = os.environ.get(KEY)
+    else:
+        with open(file, "rb") as opened:  # which may be of any kind and size
+            key = opened.read(MAX_KEY + 2).decode("latin-1")
     if key is None:
         return None
     key = key.strip()
-    if not key or not key.isprintable() or " " in key:
-        where = f"${KEY}" if file is None else str(file)
-        raise ValueError(f"{where} holds no key: one line of printable characters is needed")
+    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()) or " " in key:
+        where = f"${KEY}" if file is None else printable(file)
+        raise ValueError(
+            f"{where} holds no key: one line of at most {MAX_KEY} printable ASCII characters is needed"
+        )
     return key

@@ -15,13 +15,13 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as Refusal
 
@@ -31,6 +31,7 @@ from toeplix.explorer.guard import App, Guard
 from toeplix.explorer.places import find
 from toeplix.explorer.shelf import Shelf
 from toeplix.explorer.writing import Event, Text, write
+from toeplix.files import printable
 from toeplix.generate import Sampling
 from toeplix.summary import latest_sample
 
@@ -43,14 +44,23 @@ KINDS = {
 WRITERS = 4  # texts that are written at the same time
 
 
+def _characters(text: str) -> str:
+    if printable(text) != text:
+        raise ValueError("the text has half of a surrogate pair, which is no character")
+    return text
+
+
+Characters = Annotated[str, AfterValidator(_characters)]
+
+
 class Wish(BaseModel):
     """A text to be written."""
 
     model: str
-    prompt: str = Field("", max_length=50_000)
+    prompt: Characters = Field("", max_length=50_000)
     new: int = Field(100, ge=1, le=2000)
     temperature: float = 0.8
-    top_k: int = 0
+    top_k: int = Field(0, ge=0, lt=2**31)
     top_p: float = 0.95
     seed: int = Field(0, ge=0, lt=2**63)
 
@@ -59,7 +69,7 @@ class Question(BaseModel):
     """A text of which the linear path is asked."""
 
     model: str
-    text: str = Field(max_length=20_000)
+    text: Characters = Field(max_length=20_000)
     held: str = "text"
 
 
@@ -95,7 +105,10 @@ def explorer(
     def places() -> Any:
         found = find(root)
         described = [runs.describe(name, folder) for name, folder in found.runs.items()]
-        return {"root": str(root), "runs": described, "models": list(found.models)}
+        for about in described:
+            if about["name"] in found.escaped:
+                about["problem"] = about["problem"] or "its directory's name is not UTF-8"
+        return {"root": printable(root), "runs": described, "models": list(found.models)}
 
     @app.get("/api/metrics")
     def metrics(name: str, cursor: str = "") -> Any:
@@ -104,12 +117,12 @@ def explorer(
     @app.get("/api/settings")
     def settings(name: str) -> Any:
         folder = run(name)
-        return {"settings": runs.settings(folder), "sample": latest_sample(folder)}
+        return {"settings": runs.record(folder), "sample": _sample(folder)}
 
     @app.get("/api/filters")
     def filters(name: str) -> Any:
         found = shelf.filters(checkpoint(name))
-        return {"config": found.config, "rows": found.rows}
+        return runs.clean({"config": found.config, "rows": found.rows})
 
     @app.get("/api/filter")
     def one(name: str, layer: str, head: int = 0, kernel: int = 0) -> Any:
@@ -139,6 +152,8 @@ def explorer(
         tokens = whole[:most]
         with shelf.alone:
             found = linear.reach(model, torch.tensor(tokens), question.held)
+        if not bool(found.isfinite().all()):
+            raise ValueError("what arrives is not finite: check the model's weights")
         text = Text(tokenizer)
         return {
             "tokens": [text.name(tokens[0]), *(text.after(token) for token in tokens[1:])],
@@ -169,7 +184,8 @@ def explorer(
     def unreadable(_: Request, problem: RequestValidationError) -> Response:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:])
-        return JSONResponse({"error": f"{place}: {first['msg']}"}, 422)
+        words = f"{place}: {first['msg'].removeprefix('Value error, ')}"
+        return JSONResponse({"error": printable(words)[:400]}, 422)
 
     @app.exception_handler(Refusal)
     def refused(_: Request, problem: Refusal) -> Response:
@@ -182,15 +198,22 @@ def explorer(
 
 def _told(status: int) -> Any:
     def tell(_: Request, problem: Exception) -> Response:
-        return JSONResponse({"error": " ".join(str(problem.args[-1]).split())}, status)
+        return JSONResponse({"error": runs.said(problem)}, status)
 
     return tell
+
+
+def _sample(folder: Path) -> str:
+    try:
+        return printable(latest_sample(folder))
+    except (OSError, ValueError) as problem:  # a sample is no reason to hide the settings
+        return f"samples.txt cannot be read: {runs.said(problem)}"
 
 
 def _named(what: str, name: str, known: dict[str, Any]) -> Any:
     """The only way from a name in a request to something on disk."""
     if name not in known:
-        raise LookupError(f"there is no {what} {name!r}")
+        raise LookupError(f"there is no {what} {name[:200]!r}")
     return known[name]
 
 
@@ -211,5 +234,5 @@ async def _lines(events: Iterator[Event], writers: threading.Semaphore) -> Async
 def _next(events: Iterator[Event]) -> Event | None:
     try:
         return next(events, None)
-    except ValueError as problem:
-        return {"kind": "error", "text": str(problem)}
+    except (ValueError, RuntimeError) as problem:  # the second is PyTorch's
+        return {"kind": "error", "text": runs.said(problem)}

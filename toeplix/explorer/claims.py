@@ -4,15 +4,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from toeplix.experiments import EXPERIMENTS, load
-from toeplix.experiments.claims import CLAIMS
-from toeplix.experiments.report import NOT_YET, SHOWN, figure_file, verdicts
+from toeplix.experiments import EXPERIMENTS, load, rows
+from toeplix.experiments.claims import CLAIMS, Verdict
+from toeplix.experiments.collect import results_file
+from toeplix.experiments.report import NOT_YET, SHOWN, figure_file
+from toeplix.files import printable, reading
+
+Verdicts = dict[str, dict[str, dict[str, Verdict]]]  # claim -> scale -> experiment
 
 
 def table(results: Path, figures: Path) -> dict[str, Any]:
     """Every claim with what the rows say of it, and the figures that are there."""
     present = results.is_dir()
-    said = _verdicts(results, _stamp(results)) if present else {name: {} for name in CLAIMS}
+    said, problems = {name: {} for name in CLAIMS}, []
+    if present:
+        said, problems = _verdicts(results, _stamp(results))
     where = f"from the rows in {results}"
     absent = (
         f"No results here: there is no {results}. The claims stand below without a verdict; start "
@@ -21,6 +27,7 @@ def table(results: Path, figures: Path) -> dict[str, Any]:
     return {
         "note": where if present else absent,
         "present": present,
+        "problems": problems,
         "claims": [
             {
                 "name": name,
@@ -44,13 +51,27 @@ def table(results: Path, figures: Path) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _verdicts(results: Path, stamp: tuple[Any, ...]) -> Any:
-    """Seconds of work, done again when a file of rows has changed."""
-    return verdicts(results)
+def _verdicts(results: Path, stamp: tuple[Any, ...]) -> tuple[Verdicts, list[str]]:
+    """Seconds of work, done again when a file of rows has changed. Damaged files are told beside it."""
+    found: Verdicts = {name: {} for name in CLAIMS}
+    problems = []
+    for scale in SHOWN:
+        for name in EXPERIMENTS:
+            file = results_file(name, scale, results)
+            try:
+                with reading(file, "restore it, or measure it again"):
+                    here = rows.flat(file)
+                    said = load(name).holds(here) if here else {}
+            except (OSError, ValueError) as problem:
+                problems.append(" ".join(printable(str(problem)).split())[:400])
+                continue
+            for claim, verdict in said.items():
+                found[claim].setdefault(scale, {})[name] = verdict
+    return found, problems
 
 
 def _stamp(results: Path) -> tuple[Any, ...]:
-    files = sorted(results.glob("*/*.jsonl"))
+    files = [file for file in sorted(results.glob("*/*.jsonl")) if file.is_file()]
     return tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 

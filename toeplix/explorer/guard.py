@@ -54,7 +54,9 @@ class Guard:
             status, words = refused
             body = json.dumps({"error": words}).encode()
             kind = (b"content-type", b"application/json")
-            await guarded({"type": "http.response.start", "status": status, "headers": [kind]})
+            size = (b"content-length", str(len(body)).encode())
+            start = {"type": "http.response.start", "status": status, "headers": [kind, size]}
+            await guarded(start)
             await guarded({"type": "http.response.body", "body": body})
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
@@ -72,10 +74,11 @@ class Guard:
             return 403, f"a page from {origin} has no business here"
         if scope["method"] not in ("GET", "HEAD"):
             length = headers.get("content-length", "")
-            if not length.isdigit():
+            # with both headers the chunks count, of which there may be any number
+            if not (length.isascii() and length.isdigit()) or "transfer-encoding" in headers:
                 return 411, "the length of the request is missing"
-            if int(length) > BODY:
-                return 413, f"the request has {length} bytes, at most {BODY} are read"
+            if len(length) > 18 or int(length) > BODY:
+                return 413, f"the request has {length[:18]} bytes or more, at most {BODY} are read"
         return None
 
     def known(self, host: str) -> bool:

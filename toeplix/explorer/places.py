@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toeplix.checkpoint import WEIGHTS
+from toeplix.files import printable
 from toeplix.train import CHECKPOINTS, MODEL, RECORD
 
 DEPTH = 3  # directories below the given one in which runs are looked for
@@ -23,39 +24,66 @@ class Places:
 
     runs: dict[str, Path] = field(default_factory=dict)
     models: dict[str, Path] = field(default_factory=dict)
+    escaped: frozenset[str] = frozenset()  # names that stand for bytes that are no text
 
 
 def find(root: Path) -> Places:
     """All runs and models at or below a path. Looked for anew at each call: runs come and go."""
-    root = root.resolve()
-    if not root.exists():
-        raise FileNotFoundError(f"there is no {root}")
-    if not root.is_dir():
-        raise ValueError(f"{root} is a file: give a checkpoint, a run or a directory of runs")
-    if (root / WEIGHTS).is_file():
-        owner = root.parent if root.name == MODEL and (root.parent / RECORD).is_file() else None
-        name = owner.name if owner else root.name
+    root = _resolved(root)
+    if _has(root, WEIGHTS):
+        owner = root.parent if root.name == MODEL and _has(root.parent, RECORD) else None
+        name = printable(owner.name if owner else root.name)
         return Places(runs={name: owner} if owner else {}, models={name: root})
     runs: dict[str, Path] = {}
     models: dict[str, Path] = {}
     unfinished: dict[str, Path] = {}  # have filters, but no tokenizer to write with
+    escaped = set()
     for folder in _folders(root, DEPTH):
-        name = folder.relative_to(root).as_posix() if folder != root else root.name
-        if (folder / RECORD).is_file() and len(runs) < MOST:
+        given = folder.relative_to(root).as_posix() if folder != root else root.name
+        name = printable(given)
+        while name in runs or name in models:  # another directory has the escaped name for its own
+            name += "'"
+        if name != given:
+            escaped.add(name)
+        if _has(folder, RECORD) and len(runs) < MOST:
             runs[name] = folder
-            if (folder / MODEL / WEIGHTS).is_file():
+            if _has(folder / MODEL, WEIGHTS):
                 models[name] = folder / MODEL
             elif newest := _newest(folder / CHECKPOINTS):
                 unfinished[f"{name}, {newest.name}"] = newest
-        elif (folder / WEIGHTS).is_file() and len(models) < MOST:
+        elif _has(folder, WEIGHTS) and len(models) < MOST:
             models[name] = folder
-    return Places(runs=runs, models=models | unfinished)
+    return Places(runs=runs, models=models | unfinished, escaped=frozenset(escaped))
+
+
+def _resolved(root: Path) -> Path:
+    shown = printable(root)
+    try:
+        found = root.resolve()
+        exists = found.exists()
+    except (RuntimeError, OSError) as problem:  # the first is of links that go round
+        raise ValueError(f"{shown} cannot be followed: {printable(str(problem))}") from problem
+    if not exists and root.is_symlink():
+        raise ValueError(f"{shown} is a link that leads nowhere, or in a loop")
+    if not exists:
+        raise FileNotFoundError(f"there is no {printable(found)}")
+    if not found.is_dir():
+        raise ValueError(f"{shown} is a file: give a checkpoint, a run or a directory of runs")
+    return found
+
+
+def _has(folder: Path, name: str) -> bool:
+    """Whether a file is there that may be looked at."""
+    try:
+        return (folder / name).is_file()
+    except OSError:
+        return False
 
 
 def _folders(root: Path, depth: int) -> Iterator[Path]:
     """The directory and those below it, by name; links are not followed."""
     yield root
-    if depth == 0 or (root / RECORD).is_file():
+    if depth == 0 or _has(root, RECORD):
         return
     try:
         with os.scandir(root) as entries:
@@ -66,7 +94,7 @@ def _folders(root: Path, depth: int) -> Iterator[Path]:
                 and entry.name not in SKIPPED
                 and not entry.name.startswith(".")
             )
-    except PermissionError:
+    except OSError:  # not allowed, or gone meanwhile
         return
     for name in below:
         yield from _folders(root / name, depth - 1)
@@ -75,8 +103,8 @@ def _folders(root: Path, depth: int) -> Iterator[Path]:
 def _newest(checkpoints: Path) -> Path | None:
     """Of a run that is not finished: the checkpoint after most steps."""
     found = {
-        int(number): folder
+        int(number[-18:]): folder
         for folder in checkpoints.glob("step-*")
-        if (number := folder.name.removeprefix("step-")).isdigit() and (folder / WEIGHTS).is_file()
+        if (number := folder.name.removeprefix("step-")).isdecimal() and _has(folder, WEIGHTS)
     }
     return found[max(found)] if found else None

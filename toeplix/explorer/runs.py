@@ -5,19 +5,22 @@ a reader keeps a cursor, "bytes read, checksum of the last of them": if what sta
 changed, it starts again.
 """
 
-import json
 import math
 import time
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toeplix.files import parse_json, printable, read_json, reading
 from toeplix.logs import METRICS
 from toeplix.train import MODEL, RECORD
 
 LATE = 60.0  # seconds without a line after which an unfinished run is called quiet
 TAIL = 256  # bytes before the cursor that are compared
 CHUNK = 4 * 2**20  # bytes read at once: a long run comes in several answers
+MAX_DEPTH = 8  # of a run.json, which has 2
+EXACT = 2**53  # integers beyond are not exact in a browser
+REMEDY = "restore it, or train the run again"
 
 
 class Read(NamedTuple):
@@ -26,6 +29,7 @@ class Read(NamedTuple):
     rows: list[dict[str, Any]]
     cursor: str
     again: bool  # forget earlier rows: the file is another one
+    damaged: int = 0  # lines that are no rows
 
 
 def follow(folder: Path, cursor: str = "") -> Read:
@@ -33,17 +37,21 @@ def follow(folder: Path, cursor: str = "") -> Read:
     offset, check = _parsed(cursor)
     try:
         with open(folder / METRICS, "rb") as file:
-            again = offset > 0 and _checksum(file, offset) != check
+            size = file.seek(0, 2)
+            again = offset > 0 and (offset > size or _checksum(file, offset) != check)
             offset = 0 if again else offset
             file.seek(offset)
             block = file.read(CHUNK)
             end = block.rfind(b"\n") + 1
+            if end == 0 and len(block) == CHUNK:  # no row is that long: go on behind it
+                end = CHUNK
             offset += end
             checked = _checksum(file, offset)
     except FileNotFoundError:
         return Read([], "", offset > 0)
-    rows = [row for line in block[:end].splitlines() if (row := _row(line)) is not None]
-    return Read(rows, f"{offset}-{checked:08x}", again)
+    lines = [line for line in block[:end].split(b"\n") if line.strip()]
+    rows = [row for line in lines if (row := _row(line)) is not None]
+    return Read(rows, f"{offset}-{checked:08x}", again, len(lines) - len(rows))
 
 
 def _parsed(cursor: str) -> tuple[int, int]:
@@ -65,28 +73,38 @@ def _checksum(file: Any, offset: int) -> int:
 def _row(line: bytes) -> dict[str, Any] | None:
     """Numbers of one line, those that JSON cannot write left out; None for what is no row."""
     try:
-        row = json.loads(line)
-    except ValueError:
+        row = parse_json(line)
+    except (ValueError, TypeError):
         return None
-    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+    if type(row.get("step")) is not int or not _number(row["step"]):
         return None
-    return {name: value for name, value in row.items() if _number(value)}
+    return {printable(name): value for name, value in row.items() if _number(value)}
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    if isinstance(value, int):
+        return abs(value) < EXACT
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def describe(name: str, folder: Path) -> dict[str, Any]:
-    """A run in one line: what it trains, how far it is, when it last said something."""
-    record = settings(folder)
-    model = record.get("model", {})
+    """A run in one line: what it trains, how far it is, when it last said something, what is wrong."""
+    problems = []
+    steps, model = 0, dict[str, Any]()
+    try:
+        steps, model = _plan(folder)
+    except (OSError, ValueError) as problem:
+        problems.append(said(problem))
+    last, changed = dict[str, Any](), 0.0
     metrics = folder / METRICS
-    last = _last(metrics)
-    steps = record.get("steps", 0)
-    changed = metrics.stat().st_mtime if metrics.exists() else 0.0
+    try:
+        last = _last(metrics)
+        changed = metrics.stat().st_mtime if metrics.exists() else 0.0
+    except OSError as problem:
+        problems.append(said(problem))
     finished = (folder / MODEL).is_dir() and last.get("step", 0) >= steps
     going = not finished and time.time() - changed < LATE
+    state = "finished" if finished else "training" if going else "quiet"
     return {
         "name": name,
         "arch": model.get("arch", "?"),
@@ -95,8 +113,55 @@ def describe(name: str, folder: Path) -> dict[str, Any]:
         "steps": steps,
         "step": last.get("step", 0),
         "changed": changed,
-        "state": "finished" if finished else "training" if going else "quiet",
+        "state": "damaged" if problems else state,
+        "problem": "; ".join(problems) or None,
     }
+
+
+def _plan(folder: Path) -> tuple[int, dict[str, Any]]:
+    """Steps and model of a run, by its run.json."""
+    found = read_json(folder / RECORD, REMEDY)
+    with reading(folder / RECORD, REMEDY):
+        clean(found)
+        steps, model = found.get("steps", 0), found.get("model", {})
+        if type(steps) is not int or not 0 <= steps < EXACT:
+            raise ValueError(f"field 'steps' is {printable(steps)[:40]}, no number of steps")
+        if not isinstance(model, dict):
+            raise TypeError(f"field 'model' must be an object, not {printable(model)[:40]}")
+        kinds = {"arch": str, "dim": int, "depth": int}
+        for name, kind in kinds.items():
+            if name in model and type(model[name]) is not kind:
+                shown = printable(model[name])[:40]
+                raise TypeError(
+                    f"field 'model.{name}' must be of kind {kind.__name__}, not {shown}"
+                )
+        if model.get("arch", "") != printable(model.get("arch", "")):
+            raise ValueError("field 'model.arch' is no text")
+    return steps, clean(model)
+
+
+def said(problem: Exception) -> str:
+    """What went wrong, in one line that any page can show."""
+    if isinstance(problem, OSError) and problem.strerror:
+        words = f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
+    else:
+        plain = isinstance(problem, LookupError) and problem.args
+        words = str(problem.args[0] if plain else problem)
+    return " ".join(printable(words).split())[:400] or type(problem).__name__
+
+
+def clean(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """A JSON value as a browser can read it: what is no number or no character is written out."""
+    if depth < 0:
+        raise ValueError("nested too deeply")
+    if isinstance(value, dict):
+        return {printable(str(name)): clean(each, depth - 1) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(each, depth - 1) for each in value]
+    if isinstance(value, str):
+        return printable(value)
+    exact = isinstance(value, bool | None) or _number(value)
+    return value if exact else printable(value)[:40]
 
 
 def _last(metrics: Path) -> dict[str, Any]:
@@ -111,10 +176,21 @@ def _last(metrics: Path) -> dict[str, Any]:
     return next((row for line in reversed(lines) if (row := _row(line))), {})
 
 
+def record(folder: Path) -> dict[str, Any]:
+    """run.json, as a browser can read it.
+
+    Raises:
+        DamagedFile: it is no record.
+    """
+    found = read_json(folder / RECORD, REMEDY)
+    with reading(folder / RECORD, REMEDY):
+        cleaned: dict[str, Any] = clean(found)
+        return cleaned
+
+
 def settings(folder: Path) -> dict[str, Any]:
     """run.json; empty where it cannot be read."""
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return record(folder)
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}

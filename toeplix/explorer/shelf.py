@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors import SafetensorError
+
 from toeplix.checkpoint import WEIGHTS, load
 from toeplix.data import Tokenizer
 from toeplix.explorer.filters import Filters
+from toeplix.files import reading
 from toeplix.layout import for_decoding
 from toeplix.model import LanguageModel
 
@@ -43,12 +46,21 @@ class Shelf:
         key = (read, checkpoint, stamp.st_mtime_ns, stamp.st_size)
         with self._reading:
             if key not in self._kept:
-                self._kept[key] = read(checkpoint)
+                self._kept[key] = _read(read, checkpoint)
             self._kept.move_to_end(key)
             same = [other for other in self._kept if other[0] is read]
             for old in same[:-KEPT]:
                 del self._kept[old]
             return self._kept[key]
+
+
+def _read(read: Callable[[Path], Any], checkpoint: Path) -> Any:
+    """What was read, or an error that names the checkpoint, whatever is wrong with its files."""
+    with reading(checkpoint):
+        try:
+            return read(checkpoint)
+        except (RuntimeError, SafetensorError) as problem:
+            raise ValueError(str(problem)) from problem
 
 
 def _speaker(checkpoint: Path) -> Speaker:

@@ -69,6 +69,7 @@ def _drawn(
 ) -> Iterator[Event]:
     seen, generator = set(tokens), torch.Generator().manual_seed(seed)
     for count in range(1, new + 1):
+        _check(scores)
         chances = probabilities(scores, sampling, seen)
         token = int(chances.argmax()) if sampling.temperature == 0 else drawn(chances, generator)
         seen.add(token)
@@ -83,6 +84,7 @@ def _drawn(
 def _event(kind: str, scores: Tensor, token: int, text: "Text") -> Event:
     """What is shown of one token; chances are the model's own, at temperature 1."""
     chances = torch.softmax(scores.double(), 0)
+    _check(scores)
     best, which = chances.topk(min(SHOWN, len(chances)))
     chance = float(chances[token])
     return {
@@ -95,6 +97,13 @@ def _event(kind: str, scores: Tensor, token: int, text: "Text") -> Event:
         "rank": int((chances > chance).sum()) + 1,
         "top": [[text.name(int(i)), float(p)] for p, i in zip(best, which, strict=True)],
     }
+
+
+def _check(scores: Tensor) -> None:
+    if not bool(scores.isfinite().all()):
+        raise ValueError(
+            "the model's logits are not finite: change the prompt, or check its weights"
+        )
 
 
 class Text:

@@ -20,6 +20,11 @@ from toeplix.serving.service import Service
 from toeplix.serving.writing import Writer
 
 AGAIN = {"Retry-After": "1"}  # seconds
+FAILURES = {
+    "fault": "the server failed to answer; the fault is in its log",
+    "logits": "the model gave logits that are not finite for this request: change the prompt, or "
+    "check the model's weights",
+}
 
 
 class Scored(NamedTuple):
@@ -133,7 +138,7 @@ class Answer:
 
     def _pieces(self, ticket: Ticket, event: Event) -> list[Piece]:
         if isinstance(event, Failed):
-            raise Refusal(500, "the server failed to answer; the fault is in its log")
+            raise Refusal(500, FAILURES[event.reason])
         if isinstance(event, Read):
             return self._after_reading(ticket, event)
         choice = self._choices[self._first[ticket] + event.row]

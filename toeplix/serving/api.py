@@ -4,21 +4,24 @@ Every error has OpenAI's form. Faults of the server are logged on its side and n
 """
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from toeplix.files import printable
+from toeplix.serving import bodies
 from toeplix.serving.answers import Answer, Piece, Prompt
 from toeplix.serving.formats import Chats, Completions, Format
 from toeplix.serving.limits import Gate, Refusal, error
 from toeplix.serving.metrics import Counting
+from toeplix.serving.openapi import document
 from toeplix.serving.requests import Asked, Chat, Completion
 from toeplix.serving.service import Service
 
@@ -27,8 +30,9 @@ USUAL = 16  # new tokens of a completion that names no number, as with OpenAI
 
 def application(service: Service, *, key: str | None = None, local: bool = True) -> FastAPI:
     """The server's ASGI application. `local`: answer to this machine's own names only."""
-    app = FastAPI(title="toeplix", docs_url=None, redoc_url=None)
+    app = FastAPI(title="toeplix", docs_url=None, redoc_url=None, redirect_slashes=False)
     limits = service.limits
+    app.openapi = functools.partial(document, app, service, secured=key is not None)  # type: ignore[method-assign]
     app.add_middleware(Gate, limits=limits, key=key, local=local)
     app.add_middleware(Counting, metrics=service.metrics)
     described = {
@@ -48,7 +52,8 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
         return described
 
     @app.post("/v1/completions", response_model=None)
-    async def completions(asked: Completion, request: Request) -> Response:
+    async def completions(request: Request) -> Response:
+        asked = await bodies.read(request, Completion)
         _known(service, asked.model)
         new = min(USUAL, limits.tokens) if asked.max_tokens is None else asked.max_tokens
         if new == 0 and not asked.echo:
@@ -59,7 +64,8 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
         return await _respond(request, answer, asked, Completions)
 
     @app.post("/v1/chat/completions", response_model=None)
-    async def chat(asked: Chat, request: Request) -> Response:
+    async def chat(request: Request) -> Response:
+        asked = await bodies.read(request, Chat)
         _known(service, asked.model)
         if asked.max_tokens == 0:
             raise Refusal(400, "max_tokens: at least 1 is needed", param="max_tokens")
@@ -80,14 +86,14 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(Exception, _failed)
     return app
 
 
 def _known(service: Service, name: str) -> None:
     if name != service.name:
-        message = f"there is no model {name!r} here, only {service.name!r}"
+        shown = printable(repr(name[:80]))
+        message = f"there is no model {shown} here, only {service.name!r}"
         raise Refusal(404, message, param="model", code="model_not_found")
 
 
@@ -195,19 +201,6 @@ async def _refused(request: Request, problem: Exception) -> Response:
     return JSONResponse(
         error(problem.status_code, str(problem.detail)), problem.status_code, problem.headers
     )
-
-
-async def _invalid(request: Request, problem: Exception) -> Response:
-    """The first thing that is wrong, by its name."""
-    assert isinstance(problem, RequestValidationError)
-    first = problem.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
-    words = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "json_invalid":
-        return JSONResponse(error(400, f"the body is no JSON: {first['ctx']['error']}"), 400)
-    if first["type"] == "extra_forbidden":
-        words = "this server knows no such parameter"
-    return JSONResponse(error(400, f"{place or 'body'}: {words}", param=place or None), 400)
 
 
 async def _failed(request: Request, problem: Exception) -> Response:

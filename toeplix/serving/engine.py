@@ -72,7 +72,9 @@ class Drawn(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Something went wrong here, and is in the log."""
+    """Something went wrong: "fault", which is in the log, or "logits", which were not finite."""
+
+    reason: str = "fault"
 
 
 Event = Read | Drawn | Failed
@@ -190,8 +192,9 @@ class Engine:
             logits = self._batch.step([row.new[-1] for _, row in self._here])
             self.counts.steps += 1
             self.counts.row_steps += len(self._here)
-            for (ticket, row), scores in zip(self._here, logits, strict=True):
-                self._draw(ticket, row, scores)
+            fine = _finite(logits)
+            for (ticket, row), scores, good in zip(self._here, logits, fine, strict=True):
+                self._draw(ticket, row, scores if good else None)
             self._leave()
 
     def _next(self) -> Ticket | None:
@@ -227,13 +230,16 @@ class Engine:
         self.counts.read += last - first
         if ticket.job.scored:
             logits = self.model.logits(features)[0]
+            if not all(_finite(logits)):
+                self._spoiled(ticket)
             after = prompt[first + 1 : last + 1]
             ticket.scores += [_score(*pair, ticket.job.top or 0) for pair in zip(logits, after)]  # noqa: B905 - the last has none
         if last == len(prompt):
-            self._join(ticket, self.model.logits(features[:, -1:])[0, 0])
+            (logits,) = self.model.logits(features[:, -1:])[:, 0]
+            self._join(ticket, logits if _finite(logits[None])[0] else None)
         return last - first
 
-    def _join(self, ticket: Ticket, logits: Tensor) -> None:
+    def _join(self, ticket: Ticket, logits: Tensor | None) -> None:
         with self._change:
             self._taken()
         self._tell(ticket, Read(ticket.scores))
@@ -247,9 +253,13 @@ class Engine:
             self._here += going
             self.counts.running = len(self._here)
 
-    def _draw(self, ticket: Ticket, row: Row, logits: Tensor) -> None:
+    def _draw(self, ticket: Ticket, row: Row, logits: Tensor | None) -> None:
+        """The next token of a row that goes on; None stands for logits that are not finite."""
         job = ticket.job
         if row.number not in ticket.open:
+            return
+        if logits is None:
+            self._spoiled(ticket)
             return
         if job.new == 0:
             ticket.cancel(row.number)
@@ -268,6 +278,13 @@ class Engine:
         if ended:
             row.done = True
             ticket.cancel(row.number)
+
+    def _spoiled(self, ticket: Ticket) -> None:
+        """Other rows are well: only this request ends, and a NaN is never taken for a token."""
+        if ticket.open:
+            log.error("a request was given up: its logits are not finite")
+            self._tell(ticket, Failed("logits"))
+            ticket.cancel()
 
     def _leave(self) -> None:
         """Rows that have ended or were cancelled make room."""
@@ -318,6 +335,15 @@ class Engine:
             except RuntimeError:  # the event loop is closed: nobody listens
                 for ticket in events:
                     ticket.cancel()
+
+
+def _finite(logits: Tensor) -> list[bool]:
+    """Of each row: a sum shows NaN and infinities, fifty times as fast as a look at each logit."""
+    sums = logits.sum(1, dtype=torch.float32)
+    if bool(torch.isfinite(sums).all()):
+        return [True] * len(logits)
+    found: list[bool] = torch.isfinite(logits).all(1).tolist()  # large finite ones may overflow
+    return found
 
 
 def _score(logits: Tensor, token: int, top: int) -> Score:

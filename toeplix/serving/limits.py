@@ -15,6 +15,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN = ("/health",)  # for anybody
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
+MAX_SECONDS = 7 * 24 * 3600
+MAX_OF = {
+    "rows": 2**16,
+    "queue": 2**24,
+    "tokens": 2**24,
+    "prompt": 2**28,
+    "choices": 2**16,
+    "body": 2**31,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +42,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            if not getattr(self, each.name) > 0:
-                raise ValueError(f"{each.name}={getattr(self, each.name)} must be above 0")
+            value, most = getattr(self, each.name), MAX_OF.get(each.name, MAX_SECONDS)
+            if not 0 < value <= most:  # nor NaN
+                raise ValueError(f"{each.name}={value} must be in (0, {most:,}]")
 
 
 class Refusal(HTTPException):

@@ -10,13 +10,14 @@ and an answer then ends where the next turn would begin. In templates control to
 tokens; in what people write they stay text, so that nobody can end a turn in another's name.
 """
 
-import json
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from toeplix.data.tokenizer import CONFIG, Tokenizer
+from toeplix.files import DamagedFile, printable, read_json, reading
 from toeplix.serving.limits import Refusal
 
 PLAIN = (
@@ -33,13 +34,16 @@ class Conversations:
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-        def refuse(message: str) -> None:
-            raise TemplateError(message)
+        class Rejection(TemplateError):
+            """By the template's own `raise_exception`."""
 
-        self._tokenizer, self._problem = tokenizer, TemplateError
+        def reject(message: str) -> None:
+            raise Rejection(message)
+
+        self._tokenizer, self._rejection = tokenizer, Rejection
         self.stops = [] if template else ["\nuser:"]
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = refuse
+        environment.globals["raise_exception"] = reject
         try:
             self._template = environment.from_string(template or PLAIN)
         except TemplateError as problem:
@@ -51,17 +55,11 @@ class Conversations:
 
     def tokens(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         """Of pairs (role, text), up to where the assistant is to speak."""
-        written = [{"role": role, "content": self._guarded(text)} for role, text in messages]
-        control = self._tokenizer.control
         try:
-            text = self._template.render(
-                messages=written,
-                add_generation_prompt=True,
-                bos_token=control["start"],
-                eos_token=control["end"],
-            )
-        except (self._problem, TypeError) as problem:
-            raise Refusal(400, f"the chat template refuses: {problem}", param="messages") from None
+            text = self._written(messages)
+        except Exception as problem:  # a template is a program, and may fail in any way
+            words = printable(str(problem))[:200] or type(problem).__name__
+            raise Refusal(400, f"the chat template refuses: {words}", param="messages") from None
         start, tokens = self._tokenizer.start, []
         for part in self._names.split(text) if self._names else [text]:
             if part in self._control:
@@ -70,6 +68,21 @@ class Conversations:
                 tokens += self._tokenizer.encode(part.replace(GUARD, ""))
         return tokens if tokens[:1] == [start] else [start, *tokens]
 
+    def check(self) -> None:
+        """Write a conversation out; only a rejection by the template itself is no fault of it."""
+        with contextlib.suppress(self._rejection):
+            self._written([("user", "Hello")]).encode()
+
+    def _written(self, messages: Sequence[tuple[str, str]]) -> str:
+        written = [{"role": role, "content": self._guarded(text)} for role, text in messages]
+        control = self._tokenizer.control
+        return self._template.render(
+            messages=written,
+            add_generation_prompt=True,
+            bos_token=control["start"],
+            eos_token=control["end"],
+        )
+
     def _guarded(self, text: str) -> str:
         text = text.replace(GUARD, "")
         if self._names is None:
@@ -77,23 +90,52 @@ class Conversations:
         return self._names.sub(lambda found: found[0][:1] + GUARD + found[0][1:], text)
 
 
+def conversations_of(directory: Path, tokenizer: Tokenizer) -> Conversations:
+    """By the template in a directory, which has to be one that can be used."""
+    template = chat_template(directory)
+    try:
+        found = Conversations(tokenizer, template)
+        found.check()
+    except Exception as problem:  # a template is a program, and may fail in any way
+        words = " ".join(printable(str(problem)).split())[:200] or type(problem).__name__
+        raise DamagedFile(
+            f"{printable(directory)}: its chat template cannot be used: {words}; mend it, or remove it "
+            "to have turns written as `role: text` lines"
+        ) from problem
+    return found
+
+
 def chat_template(directory: Path) -> str | None:
     """What came with the tokenizer: a file of its own, or an entry of its configuration."""
     file = directory / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
-    found = json.loads((directory / CONFIG).read_text(encoding="utf-8")).get("chat_template")
-    if isinstance(found, list):  # several by name
-        found = {each.get("name"): each.get("template") for each in found}.get("default")
-    return found if isinstance(found, str) else None
+        with reading(file):
+            return file.read_text(encoding="utf-8")
+    file = directory / CONFIG
+    with reading(file):
+        found: Any = read_json(file).get("chat_template")
+        if isinstance(found, list):  # several by name
+            found = {each["name"]: each["template"] for each in found}.get("default")
+        if not isinstance(found, str | None):
+            raise TypeError(f"field 'chat_template' must be a string, not {printable(found)[:40]}")
+    return found
 
 
-def end_tokens(directory: Path, tokenizer: Tokenizer) -> frozenset[int]:
-    """The tokenizer's, and those of generation_config.json, which ends turns of a chat."""
+def end_tokens(directory: Path, tokenizer: Tokenizer, vocab: int | None = None) -> frozenset[int]:
+    """The tokenizer's, and those of generation_config.json, which ends turns of a chat.
+
+    `vocab` is the model's, where it is larger than the tokenizer's.
+    """
+    vocab = tokenizer.vocab if vocab is None else vocab
     ends = {tokenizer.end}
     file = directory / "generation_config.json"
     if file.is_file():
-        named: Any = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-        listed = named if isinstance(named, list) else [named]
-        ends |= {token for token in listed if isinstance(token, int)}
+        with reading(file, "remove it to end answers at the tokenizer's end token alone"):
+            named: Any = read_json(file).get("eos_token_id")
+            listed = named if isinstance(named, list) else [] if named is None else [named]
+            for token in listed:
+                if type(token) is not int or not 0 <= token < vocab:
+                    shown = printable(token)[:40]
+                    raise ValueError(f"field 'eos_token_id' has {shown}, not in 0 .. {vocab - 1}")
+            ends |= set(listed)
     return frozenset(ends)

@@ -1,23 +1,108 @@
-"""What clients send: OpenAI's fields, checked here. Fields that cannot be honoured are refused by name.
+"""What clients send: OpenAI's fields, checked here. Fields that are not supported are rejected by name.
 
 `null` is the same as leaving a field out. Beyond OpenAI's there are `top_k`, `min_p` and
-`repetition_penalty`, as in `toeplix generate`.
+`repetition_penalty`, as in `toeplix generate`. The JSON schemas of the OpenAPI document come from here.
 """
 
+import json
 from abc import abstractmethod
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 
-from toeplix.generate import Sampling
+from toeplix.generate import MAX_PENALTY, MIN_PENALTY, Sampling
 
 STOPS, STOP = 16, 256  # how many stop strings, and how long
+MAX_TOP_K = 2**31 - 1  # more tokens than any vocabulary has
+NOT_SUPPORTED = "not_supported"  # pydantic's type of the error
+
+# OpenAI's parameters of either endpoint that have no meaning here
+UNSUPPORTED = frozenset(
+    [
+        "audio",
+        "function_call",
+        "functions",
+        "metadata",
+        "modalities",
+        "moderation",
+        "parallel_tool_calls",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning_effort",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "tool_choice",
+        "verbosity",
+        "web_search_options",
+    ]
+)
+
+
+def _only(neutral: Any) -> Callable[[Any], Any]:
+    """Takes the value that changes nothing, and no other."""
+
+    def check(given: Any) -> Any:
+        if given is None or (given == neutral and not isinstance(given, bool)):
+            return None
+        told = {"neutral": json.dumps(neutral)}
+        raise PydanticCustomError(NOT_SUPPORTED, "leave it out, or give {neutral}", told)
+
+    return check
+
+
+Zero = Annotated[Any, AfterValidator(_only(0)), WithJsonSchema({"enum": [0, None]})]
+One = Annotated[Any, AfterValidator(_only(1)), WithJsonSchema({"enum": [1, None]})]
+NoText = Annotated[Any, AfterValidator(_only("")), WithJsonSchema({"enum": ["", None]})]
+NoEntry = Annotated[Any, AfterValidator(_only({})), WithJsonSchema({"enum": [{}, None]})]
+NoItem = Annotated[Any, AfterValidator(_only([])), WithJsonSchema({"enum": [[], None]})]
+PlainText = Annotated[
+    Any,
+    AfterValidator(_only({"type": "text"})),
+    WithJsonSchema({"enum": [{"type": "text"}, None]}),
+]
+
+_STOP = {"type": "string", "minLength": 1, "maxLength": STOP}
+Stop = Annotated[
+    Any,
+    WithJsonSchema(
+        {"anyOf": [_STOP, {"type": "array", "items": _STOP, "maxItems": STOPS}, {"type": "null"}]}
+    ),
+]
+
+_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+Text = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                _TOKENS,
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "array", "items": _TOKENS, "minItems": 1},
+            ]
+        }
+    ),
+]
 
 
 class Shape(BaseModel):
     """JSON of known fields and types."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
+    )
 
 
 class StreamOptions(Shape):
@@ -31,20 +116,20 @@ class Asked(Shape):
     model: str
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=0, le=MAX_TOP_K)
     min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0)
+    repetition_penalty: float | None = Field(None, ge=MIN_PENALTY, le=MAX_PENALTY)
     n: int | None = Field(None, ge=1)
     max_tokens: int | None = Field(None, ge=0)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    stop: Any = None
+    stop: Stop = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None  # told by clients, of no use here
     # neutral values only
-    presence_penalty: float | None = Field(None, ge=0, le=0)
-    frequency_penalty: float | None = Field(None, ge=0, le=0)
-    logit_bias: dict[str, float] | None = Field(None, max_length=0)
+    presence_penalty: Zero = None
+    frequency_penalty: Zero = None
+    logit_bias: NoEntry = None
 
     @field_validator("stop")
     @classmethod
@@ -54,8 +139,6 @@ class Asked(Shape):
             raise ValueError("a string or a list of strings is needed")
         if len(stops) > STOPS or any(not 0 < len(each) <= STOP for each in stops):
             raise ValueError(f"at most {STOPS} strings are taken, of 1 to {STOP} characters each")
-        for each in stops:
-            _check_text(each)
         return stops
 
     @property
@@ -89,11 +172,11 @@ class Asked(Shape):
 class Completion(Asked):
     """`/v1/completions`."""
 
-    prompt: Any = ""  # a string, tokens, or a list of either
+    prompt: Text = ""  # a string, tokens, or a list of either
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=5)
-    best_of: int | None = Field(None, ge=1, le=1)
-    suffix: Literal[""] | None = None
+    best_of: One = None
+    suffix: NoText = None
 
     @field_validator("prompt")
     @classmethod
@@ -101,10 +184,8 @@ class Completion(Asked):
         prompts = [prompt] if isinstance(prompt, str) or _tokens(prompt) else prompt
         if not isinstance(prompts, list) or not prompts:
             raise ValueError("a string, a list of strings, tokens, or lists of tokens are needed")
-        if all(isinstance(each, str) for each in prompts):
-            for each in prompts:
-                _check_text(each)
-        elif not all(_tokens(each) for each in prompts):
+        texts = all(isinstance(each, str) for each in prompts)
+        if not texts and not all(_tokens(each) for each in prompts):
             raise ValueError("a string, a list of strings, tokens, or lists of tokens are needed")
         return prompts
 
@@ -130,10 +211,6 @@ class Message(Shape):
         return "".join(part.text for part in self.content)
 
 
-class ResponseFormat(Shape):
-    type: Literal["text"]
-
-
 class Chat(Asked):
     """`/v1/chat/completions`."""
 
@@ -141,8 +218,8 @@ class Chat(Asked):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    tools: list[Any] | None = Field(None, max_length=0)
-    response_format: ResponseFormat | None = None
+    tools: NoItem = None
+    response_format: PlainText = None
 
     @property
     def top(self) -> int | None:
@@ -151,12 +228,3 @@ class Chat(Asked):
 
 def _tokens(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
-
-
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as problem:
-        raise ValueError(
-            "the text has half of a surrogate pair, which is no character"
-        ) from problem

@@ -1,19 +1,22 @@
 """The server: binds, says where, answers until it is asked to end, finishes what is running.
 
 with running(service, port=0) as server: ...     in a thread, for tests and programs
-run(service, ...)                                  until SIGTERM or Ctrl-C; a second one ends at once
+run(service, listening, ...)                       until SIGTERM or Ctrl-C; a second one ends at once
 """
 
 import asyncio
 import contextlib
 import ipaddress
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
 
+from toeplix.files import printable
+from toeplix.http_protocol import configuration
 from toeplix.serving.api import application
 from toeplix.serving.service import Service
 
@@ -34,14 +37,10 @@ class Server(uvicorn.Server):
     ) -> None:
         self.service, self._ready = service, ready
         check_exposure(host, key)
-        config = uvicorn.Config(
+        config = configuration(
             application(service, key=key, local=is_local(host)),
             host=host,
             port=port,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            ws="none",
             limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=max(1, round(service.limits.drain)),
         )
@@ -82,17 +81,18 @@ class Server(uvicorn.Server):
 
 
 def run(
-    service: Service, *, host: str, port: int, key: str | None, ready: Callable[[Server], object]
-) -> bool:
-    """Serve until asked to end; False if the address cannot be had."""
-    server = Server(service, host=host, port=port, key=key, ready=ready)
+    service: Service,
+    listening: socket.socket,
+    *,
+    host: str,
+    key: str | None,
+    ready: Callable[[Server], object],
+) -> None:
+    """Serve at a socket until asked to end; `host` is the name it was had by."""
     try:
-        server.run()
-    except SystemExit:  # uvicorn's way to say so, after a line in the log
-        return False
+        Server(service, host=host, key=key, ready=ready).run(sockets=[listening])
     finally:
         service.close()
-    return True
 
 
 @contextlib.contextmanager
@@ -124,7 +124,8 @@ def is_local(host: str) -> bool:
 def check_exposure(host: str, key: str | None) -> None:
     """Whoever can reach the address can use the machine: not without a key."""
     if key is None and not is_local(host):
+        shown = printable(host)[:80]
         raise ValueError(
-            f"host {host} can be reached from other machines: set a key first, in the environment "
+            f"host {shown} can be reached from other machines: set a key first, in the environment "
             "variable TOEPLIX_API_KEY or by --key-file"
         )

@@ -5,12 +5,14 @@ from pathlib import Path
 
 from toeplix.checkpoint import load
 from toeplix.data import Tokenizer
+from toeplix.data.tokenizer import CONFIG
+from toeplix.files import printable, reading
 from toeplix.layout import for_decoding
 from toeplix.model import LanguageModel
 from toeplix.serving.engine import Engine
 from toeplix.serving.limits import Limits
 from toeplix.serving.metrics import Metrics
-from toeplix.serving.prompts import Conversations, chat_template, end_tokens
+from toeplix.serving.prompts import Conversations, conversations_of, end_tokens
 from toeplix.serving.requests import Asked, Chat
 
 
@@ -39,13 +41,15 @@ def open_service(directory: Path, name: str | None = None, limits: Limits | None
     """A checkpoint with its tokenizer, ready to answer."""
     limits = limits or Limits()
     model = load(directory)
-    tokenizer = Tokenizer.load(directory)
+    with reading(directory / CONFIG, "copy the tokenizer again from where it came"):
+        tokenizer = Tokenizer.load(directory)
     if tokenizer.vocab > model.config.vocab:
         raise ValueError(
             f"{directory}: the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
         )
     for_decoding(model)
-    conversations = Conversations(tokenizer, chat_template(directory))
+    conversations = conversations_of(directory, tokenizer)
+    ends = end_tokens(directory, tokenizer, model.config.vocab)
     metrics = Metrics()
     engine = Engine(model, rows=limits.rows, queue=limits.queue, life=limits.tokens)
     metrics.follow(engine)
@@ -54,7 +58,7 @@ def open_service(directory: Path, name: str | None = None, limits: Limits | None
         model=model,
         tokenizer=tokenizer,
         conversations=conversations,
-        ends=end_tokens(directory, tokenizer),
+        ends=ends,
         engine=engine,
         limits=limits,
         metrics=metrics,
@@ -63,6 +67,7 @@ def open_service(directory: Path, name: str | None = None, limits: Limits | None
 
 
 def named(directory: Path) -> str:
-    """The directory's name, or the run's if it is the `model` of one."""
+    """The directory's name, or the run's if it is the `model` of one; bytes that are no text escaped."""
     folder = directory.resolve()
-    return folder.parent.name if folder.name == "model" and folder.parent.name else folder.name
+    owned = folder.name == "model" and folder.parent.name
+    return printable(folder.parent.name if owned else folder.name)

@@ -7,7 +7,7 @@ export function claims() {
   async function fill() {
     const found = await ask("/api/claims");
     read = true;
-    find("claims-note").textContent = found.note;
+    find("claims-note").textContent = [found.note, ...found.problems].join(" · ");
     const head = ["", "claim", "verdict", "ours", "the paper's value", "where"].map((name) => element("th", { scope: "col", textContent: name }));
     const rows = found.claims.map((claim) => {
       const several = new Set(claim.ours.map((each) => each.experiment)).size > 1;

@@ -12,10 +12,27 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-export function problem(words) {
+let view = ""; // the one that is shown
+const problems = new Map(); // by the view in which they happened: { words, when }; "": of all
+
+function tell() {
+  const words = (problems.get(view) ?? problems.get(""))?.words ?? "";
   const line = find("problem");
   line.textContent = words;
   line.hidden = !words;
+}
+
+// From now on this view is shown, with its own problem if it has one.
+export function enter(name) {
+  view = name;
+  tell();
+}
+
+// Take back the problem of one view, or all of them: they were of another model.
+export function forget(name) {
+  if (name === undefined) problems.clear();
+  else problems.delete(name);
+  tell();
 }
 
 async function answer(response) {
@@ -35,22 +52,21 @@ export async function send(path, body, signal) {
 }
 
 let clock = 0; // counts beginnings and problems
-let said = 0; // when the problem was that is shown
 
-// Runs work that may fail; what went wrong is shown, what was stopped on purpose is not. Success takes
-// back problems from before it began, not those of something else meanwhile.
+// Runs work that may fail; what went wrong is shown in the view in which it began, what was stopped on
+// purpose is not. Success takes back problems from before it began, not those of something else meanwhile.
 export async function attempt(work) {
   const began = ++clock;
+  const here = view;
   try {
     const result = await work();
-    if (said < began) problem("");
+    if ((problems.get(here)?.when ?? 0) < began) problems.delete(here);
     return result;
   } catch (error) {
-    if (error.name !== "AbortError") {
-      problem(error.message);
-      said = ++clock;
-    }
+    if (error.name !== "AbortError") problems.set(here, { words: error.message, when: ++clock });
     return undefined;
+  } finally {
+    tell();
   }
 }
 

@@ -1,6 +1,6 @@
 // Tabs, the chosen model, and the views behind them. A view is mounted when it is first shown.
 
-import { ask, attempt, element, find } from "./dom.js";
+import { ask, attempt, element, enter, find, forget } from "./dom.js";
 import { claims } from "./claims.js";
 import { filters } from "./filters.js";
 import { reach } from "./reach.js";
@@ -18,6 +18,7 @@ export function show(name) {
   if (!VIEWS[name] || name === current) return;
   if (current) mounted[current].hide?.();
   current = name;
+  enter(name);
   names.forEach((each, index) => {
     const on = each === name;
     find(each).hidden = !on;
@@ -48,6 +49,7 @@ let places = null;
 
 async function look() {
   const found = await ask("/api/places");
+  forget("");
   places = found;
   find("root").textContent = found.root;
   const chooser = find("model");
@@ -63,7 +65,10 @@ async function look() {
   mounted[current]?.places?.(found);
 }
 
-find("model").addEventListener("change", (event) => mounted[current].show?.(event.target.value));
+find("model").addEventListener("change", (event) => {
+  forget();
+  mounted[current].show?.(event.target.value);
+});
 
 const wanted = () => (VIEWS[location.hash.slice(1)] ? location.hash.slice(1) : "runs");
 window.addEventListener("hashchange", () => show(wanted()));

@@ -37,6 +37,14 @@ export function reach() {
     pairs();
   }
 
+  function clear() {
+    found = null;
+    row.clear();
+    find("reach-read").textContent = "\u00a0";
+    strip();
+    pairs();
+  }
+
   async function follow() {
     const text = find("reach-source").value;
     const held = find("reach-held").value;
@@ -50,6 +58,9 @@ export function reach() {
       found.tokens.forEach((token, index) => row.add(token || "·", `${found.names[index]}, position ${index}`));
       row.take(before > 0 && before < found.tokens.length ? before : found.tokens.length - 1);
       if (found.left_out) find("reach-read").textContent += ` · ${short(found.left_out)} tokens at the end did not fit`;
+    } catch (error) {
+      clear(); // what is shown is of another model or text
+      throw error;
     } finally {
       find("reach-go").disabled = !model;
     }

@@ -50,8 +50,7 @@ export function runs() {
         box.append(run.label);
       }
       run.about = about;
-      const progress = `${about.arch} · ${short(about.step)} of ${short(about.steps)} · `;
-      run.more.replaceChildren(progress, element("span", { textContent: about.state, className: `state-${about.state}` }));
+      describe(run);
     }
     for (const [name, run] of known)
       if (!found.runs.some((about) => about.name === name)) {
@@ -84,22 +83,29 @@ export function runs() {
     await Promise.all(
       [...chosen].map(async (name) => {
         const run = known.get(name);
-        if (run.busy || (run.about.state === "finished" && run.cursor && run.seen === run.about.changed)) return;
+        const resting = run.about.state === "finished" || run.about.state === "damaged";
+        if (run.busy || (resting && run.seen === run.about.changed)) return;
         run.busy = true;
+        run.failed = "";
         try {
           const stamp = run.about.changed;
           for (let more = true; more; ) {
             const read = await ask("/api/metrics", { name, cursor: run.cursor });
-            if (read.again) run.rows = [];
-            run.rows.push(...read.rows);
-            more = read.cursor !== run.cursor && read.rows.length > 0;
+            if (read.again) Object.assign(run, { rows: [], damaged: 0 });
+            for (const row of read.rows) run.rows.push(row);
+            run.damaged += read.damaged;
+            more = read.cursor !== run.cursor && (read.rows.length > 0 || read.damaged > 0);
             fresh ||= read.rows.length > 0 || read.again;
             run.cursor = read.cursor;
           }
           run.seen = stamp;
           run.details ??= await ask("/api/settings", { name });
+        } catch (error) {
+          run.failed = error.message; // the other runs are well
+          run.seen = run.about.changed;
         } finally {
           run.busy = false;
+          describe(run);
         }
       }),
     );
@@ -180,7 +186,17 @@ function entry(about, change) {
   const name = element("span", { className: "name", textContent: about.name, title: about.name });
   const label = element("label", {}, box, dot, element("span", {}, name, more));
   box.addEventListener("change", change);
-  return { about, rows: [], cursor: "", hue: null, box, dot, more, label, busy: false };
+  return { about, rows: [], damaged: 0, failed: "", cursor: "", hue: null, box, dot, more, label, busy: false };
+}
+
+// What a run does, and what is wrong with it.
+function describe({ about, more, damaged, failed }) {
+  const progress = `${about.arch} · ${short(about.step)} of ${short(about.steps)} · `;
+  const state = element("span", { textContent: about.state, className: `state-${about.state}` });
+  const lines = damaged === 1 ? "1 line of metrics.jsonl is damaged" : `${short(damaged)} lines of metrics.jsonl are damaged`;
+  const problems = new Set([about.problem, failed, damaged ? lines : ""].filter(Boolean));
+  const shown = [...problems].map((words) => element("span", { className: "wrong", textContent: words }));
+  more.replaceChildren(progress, state, ...shown);
 }
 
 // A running mean that forgets: long noise becomes a line, the first value is kept.
