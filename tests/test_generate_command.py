@@ -1,5 +1,9 @@
 """Text from the command line: the same as from the library, and bytes that belong together."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from toeplix import Model, build, save
@@ -56,3 +60,48 @@ def test_a_model_without_tokenizer_is_named(tmp_path, monkeypatch, capsys):
         run(monkeypatch, tmp_path, "x")
     assert leaving.value.code == 2
     assert "holds no tokenizer" in capsys.readouterr().err
+
+
+def toeplix(*arguments, **how):
+    """The real command: bytes in, bytes out."""
+    command = [sys.executable, "-m", "toeplix", "generate", *arguments]
+    return subprocess.run(command, capture_output=True, check=False, **how)
+
+
+@pytest.mark.parametrize("environment", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_text_that_is_not_utf8(trained, environment):
+    folder = str(trained[0])
+    for arguments, given, words in (
+        ([folder, b"to \xff be"], b"", b"the prompt is not UTF-8 at character 3"),
+        ([folder, "to", "--stop", b"\xfe"], b"", b"--stop is not UTF-8"),
+        ([folder, "-"], b"to \xff be", b"standard input is not UTF-8"),
+    ):
+        done = toeplix(*arguments, input=given, env=os.environ | environment)
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+        assert words in done.stderr
+    done = toeplix(folder, "-", "--new", "3", input="déjà".encode(), env=os.environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().startswith("déjà")
+
+
+def test_closed_standard_input(trained):
+    command = f"{sys.executable} -m toeplix generate {trained[0]} - <&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "closed" in done.stderr
+
+
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1, 10**300])
+def test_seeds_that_no_generator_takes(trained, monkeypatch, capsys, seed):
+    with pytest.raises(SystemExit) as leaving:
+        run(monkeypatch, trained[0], "to", "--seed", seed)
+    assert leaving.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"must be in {-(2**63)} .. {2**64 - 1}" in error
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64 - 1, -(2**63)])
+def test_seeds_that_generators_take(trained, monkeypatch, capsys, seed):
+    run(monkeypatch, trained[0], "to", "--seed", seed, "--new", 3)
+    assert capsys.readouterr().out

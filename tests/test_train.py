@@ -336,7 +336,10 @@ def test_the_command_ends_with_130_when_it_was_asked_to_stop(store, tmp_path, mo
         (["--data", "STORE"], "--out DIR is needed"),
         (["--out", "OUT"], "--data is needed"),
         (["huge", "--data", "STORE", "--out", "OUT"], "no preset 'huge', only demo"),
-        (["--data", "STORE", "--out", "OUT", "--steps", "9"], "warmup=100 must be at most steps=9"),
+        (
+            ["--data", "STORE", "--out", "OUT", "--steps", "9", "--warmup", "100"],
+            "warmup=100 must be at most steps=9",
+        ),
         (["--data", "STORE", "--out", "OUT", "--steps", "many"], "--steps"),
         (["--data", "STORE", "--out", "OUT", "--arch", "rnn"], "arch='rnn' must be one of"),
         (["--data", "STORE", "--out", "OUT", "--vocab", "299"], "vocab=299 is too small"),

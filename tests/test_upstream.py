@@ -1,5 +1,9 @@
 """Research checkpoints: converted models equal a plain retelling of the original computation."""
 
+import resource
+import subprocess
+import sys
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -220,3 +224,46 @@ def test_no_file(tmp_path):
     done = toeplix("import", str(tmp_path / "nothing"), str(tmp_path / "ours"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "there is no file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w | {"mixer_blocks.999999999.x": torch.zeros(1)},
+        lambda w: w | {f"mixer_blocks.{'9' * 5000}.x": torch.zeros(1)},
+        lambda w: w | {"mixer_blocks.0.token_mixing_layer.mixer_heads.99999999.x": torch.zeros(1)},
+        lambda w: w | {"input_layer.weight": torch.zeros(1, 30000)},
+        lambda w: w | {"input_layer.weight": torch.zeros(0, 0)},
+        lambda w: w | {"input_layer.weight": torch.zeros(5)},
+        lambda w: w | {"input_layer.weight": torch.zeros(VOCAB, DIM, dtype=torch.int32)},
+        lambda w: w | {"mixer_blocks.0.channel_mixing_layer.0.weight": torch.zeros(())},
+        lambda w: w | {"mixer_blocks.0.token_mixing_layer.weight": torch.zeros(1, 10**6)},
+        lambda w: w | {"mixer_blocks.0.token_mixing_layer.weight": torch.zeros(3)},
+        lambda w: {"wte.weight": torch.zeros(3, 4)},
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_sizes_in_a_file_are_bounded(tmp_path, change):
+    file = tmp_path / "original.safetensors"
+    save_file(change(random_weights(toeplitz_shapes())), file)
+    with pytest.raises(ValueError, match=r"original\.safetensors"):
+        convert(file)
+    file.write_bytes(b"x" * 100)
+    with pytest.raises(ValueError, match="is damaged"):
+        convert(file)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    """No file may grow beyond 2000 bytes."""
+    save_file(random_weights(toeplitz_shapes()), tmp_path / "original.safetensors")
+    command = [sys.executable, "-m", "toeplix", "import", str(tmp_path / "original.safetensors")]
+    done = subprocess.run(
+        [*command, str(tmp_path / "deep/ours")],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "File too large" in done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["original.safetensors"]

@@ -12,6 +12,7 @@ OWN = ("toeplitz", "masked", "hyena", "linear")  # built here, one shell with th
 HEADED = ("toeplitz", "masked", "linear", "llama", "window")  # where heads divide the channels
 ATTENTION = ("linear", "llama", "window")  # where there is no model without heads
 BORROWED = ("llama", "window", "mamba2")  # Hugging Face's own
+MAX_LAYERS = 2**14  # modules take time to build, however small they are
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "arch": (*OWN, *BORROWED),
@@ -67,6 +68,9 @@ class Model:
         heads = self.attention_heads if self.arch in ATTENTION else self.heads
         if self.arch in HEADED and heads and self.dim % heads:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={heads}")
+        if self.depth * self.sequential > MAX_LAYERS:
+            layers = f"depth={self.depth}, sequential={self.sequential}"
+            raise ValueError(f"{layers} must be at most {MAX_LAYERS} layers together")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
         if self.features % 2 == 0:

@@ -39,6 +39,12 @@ def parameters(config: Model) -> int:
     return d * v + config.depth * block + (norm if config.final_norm else 0) + head
 
 
+def stored_numbers(config: Model) -> int:
+    """Numbers in a checkpoint: the parameters, and what Hyena keeps of positions and decays."""
+    fixed = config.depth * (config.context + config.dim) if config.arch == "hyena" else 0
+    return parameters(config) + fixed
+
+
 def _mixer_parameters(config: Model) -> int:
     d, n, heads = config.dim, config.context, config.heads or 1
     projections = 2 * (d * d + d) if config.heads else 0

@@ -39,6 +39,8 @@ Bar = Callable[[Run], Any]  # a context that gives the report of `fit`
 
 def demo(folder: Path, *, steps: int, say: Say, bar: Bar) -> dict[str, Any]:
     """Run it, or go on with it; the numbers it ends with."""
+    from matplotlib.figure import Figure  # noqa: F401 - which draws in the end: if missing, say so now
+
     began = time.monotonic()
     say("1/4  tokens: the documentation inside Python, a tokenizer of 2000")
     recipe = Recipe(sources=("python",), vocab=VOCAB, held_out=HELD_OUT)

@@ -49,7 +49,12 @@ class Sampling:
             )
 
 
+class BadLogits(RuntimeError, ValueError):
+    """Logits are not numbers: the weights are damaged, or training diverged."""
+
+
 GREEDY = Sampling()
+SEEDS = -(2**63), 2**64 - 1  # what PyTorch's generators take
 FEW = 256  # tokens among which most distributions have all that is kept
 
 
@@ -66,7 +71,8 @@ def probabilities(
         new = torch.where(old > 0, old / factor, old * factor).clamp(-most, most)
         logits = logits.index_copy(0, index, new)
     if sampling.temperature == 0:
-        return torch.nn.functional.one_hot(logits.argmax(), len(logits)).float()
+        token = torch.tensor(best(logits), device=logits.device)
+        return torch.nn.functional.one_hot(token, len(logits)).float()
     chances = torch.softmax((logits - logits.max()).double() / sampling.temperature, 0)
     if (sampling.min_p, sampling.top_p, sampling.top_k) == (0, 1, 0):
         return chances.float()  # nothing to sort for
@@ -88,6 +94,16 @@ def _likeliest(chances: Float[Tensor, " v"], sampling: Sampling) -> tuple[Tensor
     return falling, order
 
 
+def best(logits: Float[Tensor, " v"]) -> int:
+    """The most likely token; NaN counts as the largest of all, so one look finds it."""
+    token = logits.argmax()
+    if not math.isfinite(largest := float(logits[token].detach())):
+        raise BadLogits(
+            f"the largest logit is {largest}: weights are damaged, or training diverged"
+        )
+    return int(token)
+
+
 def drawn(chances: Float[Tensor, " v"], generator: torch.Generator) -> int:
     """A token by its chance: the first whose sum of chances is above a uniform number.
 
@@ -95,7 +111,10 @@ def drawn(chances: Float[Tensor, " v"], generator: torch.Generator) -> int:
     """
     sums = chances.cpu().double().cumsum(0)
     if not torch.isfinite(sums[-1]):
-        raise RuntimeError(f"chances add up to {float(sums[-1])}: logits are no numbers")
+        raise BadLogits(
+            f"probabilities add up to {float(sums[-1].detach())}: logits are not numbers, "
+            "weights are damaged, or training diverged"
+        )
     point = torch.rand((), dtype=torch.float64, generator=generator) * sums[-1]
     # at most 1 - 2^-53 of the sum, which is never rounded up to it: there is always such a token
     return int(torch.searchsorted(sums, point, right=True))
@@ -179,7 +198,7 @@ class Row:
 
     def draw(self, logits: Tensor, sampling: Sampling) -> int:
         if sampling == GREEDY:
-            token = int(logits.argmax())
+            token = best(logits)
         else:
             chances = probabilities(logits, sampling, self.seen)
             token = drawn(chances, self._generator)
@@ -218,6 +237,10 @@ def _check(
         raise ValueError(f"chunk={chunk} must be at least 1")
     if len(seeds) != len(prompts):
         raise ValueError(f"there are {len(seeds)} seeds for {len(prompts)} prompts")
+    for seed in seeds:
+        if not SEEDS[0] <= seed <= SEEDS[1]:
+            shown = seed if abs(seed) < 2**80 else f"a number of {seed.bit_length()} bits"
+            raise ValueError(f"seed={shown} must be in {SEEDS[0]} .. {SEEDS[1]}")
     if isinstance(stop_strings, str) or not all(stop_strings):
         raise ValueError(
             f"stop_strings={stop_strings!r} must be a list of strings, none of them empty"

@@ -5,13 +5,22 @@ row is there once, whatever happened in between.
 """
 
 import json
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from toeplix.files import DamagedFile, field, parse_json
 from toeplix.run import Run
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
+# every row has the first of these; one with a loss has those that belong to it
+COLUMNS = {
+    "step": ("tokens", "seconds"),
+    "loss": ("lr", "grad_norm"),
+    "held_loss": ("held_bits_per_byte",),
+}
 
 
 @runtime_checkable
@@ -62,9 +71,47 @@ class Logs:
         self._files[name].flush()
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl."""
-    return [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
+def read(folder: Path, say: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl. A damaged line is an error, or said and left out."""
+    file = folder / METRICS
+    rows = []
+    lines = file.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line.endswith(b"}"):
+            continue  # nothing, or what a process that was killed was writing
+        try:
+            rows.append(_row(line))
+        except (ValueError, TypeError, KeyError, OverflowError) as problem:
+            why = f"field {problem} is missing" if isinstance(problem, KeyError) else problem
+            message = f"{file}, line {number}, is damaged: {why}"
+            if say is None:
+                raise DamagedFile(f"{message}; delete that line to go on without it") from problem
+            say(f"{message}; it is left out")
+    return rows
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    """A row: every value a number, and none missing that belongs to another."""
+    row = parse_json(line)
+    field(row, "step", int, least=0)
+    field(row, "tokens", int, least=0)
+    for name, others in COLUMNS.items():
+        for other in others if name in row else ():
+            row[other]
+    for name, value in row.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise TypeError(f"field {name!r} must be a number")
+        math.isfinite(value)  # an integer beyond all floats is an OverflowError
+    return row
+
+
+def check_trackers(trackers: str) -> None:
+    """Complain about names that are not known, or not installed, before anything is written."""
+    for name in filter(None, trackers.split(",")):
+        if name == "tensorboard":
+            import torch.utils.tensorboard  # noqa: F401 - complains by itself
+        else:
+            _kind(name)
 
 
 class _Tensorboard:
@@ -85,12 +132,7 @@ class _Tensorboard:
 def _tracker(name: str, folder: Path, run: Run, step: int) -> Tracker:
     if name == "tensorboard":
         return _Tensorboard(folder, step)
-    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
-
-    if name not in LOGGER_TYPE_TO_CLASS:
-        known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
-        raise ValueError(f"trackers: {name!r} must be one of {known}, or leave all out: ''")
-    kind = LOGGER_TYPE_TO_CLASS[name]
+    kind = _kind(name)
     place = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
     try:
         tracker = kind(folder.name or "toeplix", **place)
@@ -99,3 +141,13 @@ def _tracker(name: str, folder: Path, run: Run, step: int) -> Tracker:
     except ImportError as problem:
         raise ValueError(f"tracker {name} is not installed ({problem})") from problem
     return tracker
+
+
+def _kind(name: str) -> Any:
+    """The class of a tracker of accelerate."""
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    if name not in LOGGER_TYPE_TO_CLASS:
+        known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
+        raise ValueError(f"trackers: {name!r} must be one of {known}, or leave all out: ''")
+    return LOGGER_TYPE_TO_CLASS[name]

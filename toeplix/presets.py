@@ -81,10 +81,23 @@ def preset(name: str, data: str, **changes: Any) -> Run:
     return changed(PRESETS[name](data), changes)
 
 
-def changed(run: Run, changes: dict[str, Any]) -> Run:
-    """The same with other settings, those of the model among them."""
+def changed(
+    run: Run, changes: dict[str, Any], say: Callable[[str], None] = lambda line: None
+) -> Run:
+    """The same with other settings, those of the model among them.
+
+    A warmup that is not among the changes, but longer than the steps that are, is shortened, and `say`
+    hears of it.
+    """
     inside = {name: value for name, value in changes.items() if name in vars(run.model)}
     outside = {name: value for name, value in changes.items() if name not in inside}
     if unknown := sorted(set(outside) - set(vars(run))):
         raise ValueError(f"there is no setting {', '.join(unknown)}")
+    steps = outside.get("steps")
+    if isinstance(steps, int) and "warmup" not in outside and run.warmup > steps >= 1:
+        outside["warmup"] = shorter = max(1, steps // 10)
+        say(
+            f"warmup={run.warmup} is longer than steps={steps}: shortened to {shorter}, "
+            "a tenth of the steps (--warmup sets it)"
+        )
     return replace(run, model=replace(run.model, **inside), **outside)

@@ -18,14 +18,16 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from toeplix.architectures import build
-from toeplix.checkpoint import CONFIG, WEIGHTS, contents, fill, own
+from toeplix.checkpoint import CONFIG, WEIGHTS, bounded, configured, contents, fill, own
 from toeplix.config import Model
-from toeplix.files import replace_file
+from toeplix.counting import stored_numbers
+from toeplix.directories import made
+from toeplix.files import parse_json, reading, replace_file
 from toeplix.model import LanguageModel, MixerLM
+from toeplix.tensor_files import save_file
 
 # what a decoder gets instead of the hidden state: controls, and the thing itself
 SIGNALS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -145,15 +147,13 @@ def save(model: Autoencoder, directory: str | Path) -> Path:
     from toeplix import __version__
 
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     record = {
         "encoder": dataclasses.asdict(model.encoder.config),
         "decoder": dataclasses.asdict(model.decoder.config),
         "settings": model.settings,
     }
-    weights = {name: value.contiguous() for name, value in own(model).items()}
+    weights = own(model)
     metadata = {"toeplix": __version__, "autoencoder": json.dumps(record), "format": "pt"}
-    replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
     # what is read as the configuration of its filters is that of the encoder
     described: dict[str, Any] = {
         "model_type": "toeplix-autoencoder",
@@ -161,7 +161,9 @@ def save(model: Autoencoder, directory: str | Path) -> Path:
     }
     described |= {"model": record["encoder"], **record}
     text = json.dumps(described, indent=2) + "\n"
-    replace_file(folder / CONFIG, lambda aside: aside.write_text(text))
+    with made(folder):
+        replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
+        replace_file(folder / CONFIG, lambda aside: aside.write_text(text))
     return folder
 
 
@@ -173,9 +175,10 @@ def load(directory: str | Path) -> Autoencoder:
     weights, metadata = contents(file)
     if "autoencoder" not in metadata:
         raise ValueError(f"{file} holds no autoencoder")
-    record = json.loads(metadata["autoencoder"])
-    model = autoencoder(
-        Model(**record["encoder"]), Model(**record["decoder"]), **record["settings"]
-    )
+    with reading(file):
+        record = parse_json(metadata["autoencoder"])
+        sides = [configured(json.dumps(record[side]), file) for side in ("encoder", "decoder")]
+        bounded(sum(map(stored_numbers, sides)), weights, file)
+        model = autoencoder(*sides, **record["settings"])
     fill(model, weights, file)
     return model.eval()

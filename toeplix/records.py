@@ -5,25 +5,59 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from toeplix.files import printable
+
+MAX_SIZE = 2**31 - 1  # of integers that have no limit of their own
+MAX_SEED = 2**63 - 1  # what every generator takes
+SHOWN = 60  # characters of a value in a message
+
 
 def check_fields(
-    record: Any, choices: Mapping[str, tuple[str, ...]], least: Mapping[str, int]
+    record: Any,
+    choices: Mapping[str, tuple[str, ...]],
+    least: Mapping[str, int],
+    most: Mapping[str, int] | None = None,
 ) -> None:
-    """Words are among their choices, integers at least `least` (else 1), numbers finite."""
+    """Words are among their choices, integers from `least` (else 1) to `most`, numbers finite."""
     for name, allowed in choices.items():
-        if getattr(record, name) not in allowed:
-            raise ValueError(
-                f"{name}={getattr(record, name)!r} must be one of {', '.join(allowed)}"
-            )
+        value = getattr(record, name)
+        if value not in allowed:
+            raise ValueError(f"{name}={_shown(value)} must be one of {', '.join(allowed)}")
     for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
+        value, name = getattr(record, field.name), field.name
         if field.type is bool and not isinstance(value, bool):
-            raise TypeError(f"{field.name}={value!r} must be True or False")
-        if field.type is int and (not isinstance(value, int) or isinstance(value, bool)):
-            raise TypeError(f"{field.name}={value!r} must be an integer")
-        if field.type is int and value < least.get(field.name, 1):
-            raise ValueError(f"{field.name}={value} must be at least {least.get(field.name, 1)}")
+            raise TypeError(f"{name}={_shown(value)} must be True or False")
+        if field.type is int:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{name}={_shown(value)} must be an integer")
+            lowest, highest = least.get(name, 1), (most or {}).get(name, MAX_SIZE)
+            if value < lowest:
+                raise ValueError(f"{name}={_shown(value)} must be at least {lowest}")
+            if value > highest:
+                raise ValueError(f"{name}={_shown(value)} must be at most {highest}")
         if field.type is float:
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                raise TypeError(f"{field.name}={value!r} must be a finite number")
-            object.__setattr__(record, field.name, float(value))  # 0 and 0.0 are one record
+            if not _finite(value):
+                raise TypeError(f"{name}={_shown(value)} must be a finite number")
+            object.__setattr__(record, name, float(value))  # 0 and 0.0 are one record
+
+
+def check_seed(seed: int, name: str = "seed") -> None:
+    """What `torch.Generator.manual_seed` and `numpy.random.default_rng` both take."""
+    if not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"{name}={_shown(seed)} must be in 0 .. {MAX_SEED}")
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def _shown(value: object) -> str:
+    """A value as Python writes it, the middle left out where it is long."""
+    try:
+        text = printable(repr(value))
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        text = f"a {type(value).__name__} too large to show"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]}...{text[-SHOWN // 2 :]}"

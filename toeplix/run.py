@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toeplix.config import Model
-from toeplix.records import check_fields
+from toeplix.records import MAX_SEED, check_fields
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("packed", "rows"),
@@ -30,6 +30,7 @@ LEAST = {
     "eval_every": 0,
     "sample_every": 0,
 }  # other integers: 1
+MOST = {"seed": MAX_SEED, "data_seed": MAX_SEED}
 # leave the weights alone; that the data are the same ones is checked by their sha256
 WATCHING = ("data", "save_every", "keep", "log_every", "sample_every", "trackers")
 
@@ -84,7 +85,7 @@ class Run:
             value = getattr(self, each.name)
             if each.type is float and isinstance(value, int | float) and not 0 <= value < math.inf:
                 raise ValueError(f"{each.name}={value!r} must be a number of at least 0")
-        check_fields(self, CHOICES, LEAST)
+        check_fields(self, CHOICES, LEAST, MOST)
         if self.lr == 0:
             raise ValueError("lr=0.0 must be above 0")
         for name in ("beta1", "beta2"):
@@ -109,11 +110,15 @@ class Run:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> "Run":
         """Fields that are not known are named; those that are left out take their defaults."""
-        model = record.get("model", {})
+        model = record.get("model", {}) if isinstance(record, Mapping) else {}
         for kind, given in ((cls, record), (Model, model)):
+            if not isinstance(given, Mapping):
+                raise TypeError(f"settings of {kind.__name__} are a record, not {given!r:.40}")
             known = {each.name for each in dataclasses.fields(kind)}
             if unknown := sorted(set(given) - known):
                 raise ValueError(f"{kind.__name__} has no setting {', '.join(unknown)}")
+        if "data" not in record:
+            raise ValueError("Run has no 'data': it names a token store")
         return cls(**{**record, "model": Model(**model)})
 
     def differences(self, other: "Run") -> list[str]:

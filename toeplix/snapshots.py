@@ -8,6 +8,7 @@
 Everything is written aside and brought to disk, then the directory is renamed. Nothing is unpickled.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -17,15 +18,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from toeplix.checkpoint import WEIGHTS, fill, save
-from toeplix.files import sha256
+from toeplix.checkpoint import CONFIG, WEIGHTS, contents, fill, save
+from toeplix.files import DamagedFile, field, read_json, sha256
 from toeplix.model import LanguageModel
 from toeplix.parallel import part
+from toeplix.tensor_files import save_file
 
 OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
+FILES = (WEIGHTS, CONFIG, OPTIMIZER, STATE)
 
 
 class Snapshot(NamedTuple):
@@ -64,23 +66,49 @@ def write(
         _to_disk(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # of the first checkpoint
         raise
     for old in _steps(folder)[:-keep]:
         shutil.rmtree(old)
     return target
 
 
-def newest(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
-    """The last checkpoint that is whole. Damaged ones are named, and put out of the way."""
+def newest(folder: Path, say: Callable[[str], None], *, restart: bool = False) -> Snapshot | None:
+    """The last checkpoint that is whole, None if there is none at all.
+
+    Damaged ones are named and kept under another name. Where all of them are damaged this is an error,
+    and nothing is touched, unless `restart` allows to start over.
+    """
+    damaged: dict[Path, str] = {}
+    found = None
     for directory in reversed(_steps(folder)):
         trouble = _trouble(directory)
         if trouble is None:
-            return Snapshot(directory, json.loads((directory / STATE).read_text()))
-        away = directory.with_name(f"damaged-{directory.name}")
-        shutil.rmtree(away, ignore_errors=True)
+            found = Snapshot(directory, read_json(directory / STATE))
+            break
+        damaged[directory] = trouble
+    if damaged and found is None and not restart:
+        listed = ", ".join(f"{each.name} ({trouble})" for each, trouble in damaged.items())
+        raise DamagedFile(
+            f"{folder} has no checkpoint to go on from, all are damaged: {listed}; nothing was changed: "
+            "copy one back from elsewhere, or start over at step 0 with --restart, which keeps them"
+        )
+    for directory, trouble in damaged.items():
+        away = _kept(directory)
         directory.rename(away)
-        say(f"{directory} is damaged ({trouble}): kept as {away.name}, using the one before it")
-    return None
+        then = f"using {found.directory.name} before it" if found else "starting over at step 0"
+        say(f"{directory} is damaged ({trouble}): kept as {away.name}, {then}")
+    return found
+
+
+def _kept(directory: Path) -> Path:
+    """A name for a damaged checkpoint that no other one has."""
+    away, number = directory.with_name(f"damaged-{directory.name}"), 1
+    while away.exists():
+        number += 1
+        away = directory.with_name(f"damaged-{directory.name}-{number}")
+    return away
 
 
 def last(folder: Path) -> str:
@@ -100,7 +128,7 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 def restore_weights(snapshot: Snapshot, model: torch.nn.Module) -> None:
     """Of a model that is not yet divided."""
-    fill(model, load_file(snapshot.directory / WEIGHTS), snapshot.directory)
+    fill(model, contents(snapshot.directory / WEIGHTS, check=False)[0], snapshot.directory)
 
 
 def restore_moments(
@@ -108,11 +136,15 @@ def restore_moments(
 ) -> None:
     """Each process its part of them."""
     weights = dict(model.named_parameters())
-    for key, value in load_file(snapshot.directory / OPTIMIZER).items():
+    for key, value in contents(snapshot.directory / OPTIMIZER, check=False)[0].items():
         name, _, what = key.rpartition(":")
         if name not in weights:
-            raise ValueError(f"{snapshot.directory}: there is no weight {name}")
+            raise DamagedFile(f"{snapshot.directory}: there is no weight {name}")
         weight = weights[name]
+        if value.ndim and value.shape != weight.shape:
+            raise DamagedFile(
+                f"{snapshot.directory}: {key} is {tuple(value.shape)}, not {tuple(weight.shape)}"
+            )
         # AdamW counts its steps on the device only if it is fused there
         counted = value.to(weight.device if weight.is_cuda else "cpu")
         optimizer.state[weight][what] = part(value, weight) if value.ndim else counted
@@ -126,14 +158,20 @@ def _steps(folder: Path) -> list[Path]:
 
 def _trouble(directory: Path) -> str | None:
     try:
-        files = json.loads((directory / MANIFEST).read_text())
-        for name, known in files.items():
+        files = read_json(directory / MANIFEST)
+        for name in FILES:
+            known = files[name]
             if (directory / name).stat().st_size != known["bytes"]:
                 return f"{name} is not {known['bytes']} bytes long"
             if sha256(directory / name) != known["sha256"]:
                 return f"the sha256 of {name} disagrees"
+        step = field(read_json(directory / STATE), "step", int, least=1)
+        if directory.name != f"step-{step}":
+            return f"{STATE} is of step {step}"
     except FileNotFoundError as problem:
         return f"{Path(problem.filename).name} is missing"
+    except OSError as problem:
+        return f"it cannot be read: {problem.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST} cannot be read"
     return None

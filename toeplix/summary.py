@@ -1,6 +1,7 @@
 """The report of a finished run, for people: report.md."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ REPORT = "report.md"
 SHOWN = 12  # rows of a table
 
 
-def summarise(run: Run, folder: Path, processes: int) -> Path:
-    """Write report.md from what lies in the directory of a run."""
-    rows = read(folder)
+def summarise(
+    run: Run, folder: Path, processes: int, say: Callable[[str], None] | None = None
+) -> Path:
+    """Write report.md from what lies in the directory of a run; damaged rows are said and left out."""
+    rows = read(folder, say)
     lines = ["# Training report", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in facts(run, rows, processes).items()]
     trained = [row for row in rows if "loss" in row]
@@ -39,7 +42,7 @@ def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) ->
     model = run.model
     trained = [row for row in rows if "loss" in row]
     held = [row for row in rows if "held_loss" in row]
-    seconds, tokens = rows[-1]["seconds"], rows[-1]["tokens"]
+    seconds, tokens = (rows[-1]["seconds"], rows[-1]["tokens"]) if rows else (0.0, 0)
     sizes, words = f"{run.batch} x {run.accumulate}", "batch, accumulated"
     if processes is not None:
         sizes, words = f"{sizes} x {processes}", f"{words}, processes"
@@ -73,7 +76,7 @@ def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) ->
 def latest_sample(folder: Path) -> str:
     """What the model wrote last while it was trained; empty if it never did."""
     file = folder / SAMPLES
-    samples = file.read_text(encoding="utf-8") if file.exists() else ""
+    samples = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
     start = samples.rfind("--- step")
     return samples[start:].partition("\n")[2] if start >= 0 else ""
 

@@ -21,24 +21,20 @@ import dataclasses
 import hashlib
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
-from toeplix import batches, parallel, snapshots
+from toeplix import batches, parallel, preflight, snapshots
 from toeplix.architectures import build
 from toeplix.checkpoint import save
 from toeplix.data import Store
-from toeplix.data.growing import locked
 from toeplix.data.store import TOKENIZER
-from toeplix.files import replace_file
+from toeplix.files import read_json, reading, replace_file
 from toeplix.generate import Sampling, generate
 from toeplix.heldout import HeldOut
 from toeplix.logs import Logs
@@ -50,7 +46,7 @@ from toeplix.schedule import rate
 from toeplix.stopping import Stopped, requests
 from toeplix.summary import summarise
 
-RECORD, CHECKPOINTS, MODEL = "run.json", "checkpoints", "model"
+RECORD, CHECKPOINTS, MODEL = preflight.RECORD, "checkpoints", "model"
 EXPLODED = 10  # times the loss of the first step
 SAMPLES, SAMPLE_TOKENS = 2, 100
 
@@ -86,6 +82,7 @@ def fit(
     *,
     say: Say = lambda line: None,
     report: Report = lambda row: None,
+    restart: bool = False,
 ) -> Path:
     """Train, or go on with it. The result is the directory of the model, for `toeplix.load`.
 
@@ -94,18 +91,23 @@ def fit(
         directory: where everything is written; it belongs to this run alone.
         say: gets lines for the user: where a run goes on, a damaged checkpoint.
         report: gets step, steps, loss and tokens_per_second after every step.
+        restart: start over at step 0 where all checkpoints are damaged, instead of an error.
     """
     folder = Path(directory)
     with joined() as processes:
         store = Store.open(run.data)
-        _check(run, store)
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder) if processes.first else contextlib.nullcontext():
-            _claim(run, folder, processes)
-            training = Training(run, folder, store, processes, say, report)
+        preflight.check_run(run)
+        preflight.check_store(run, store)
+        preflight.check_directory(run, folder)
+        with preflight.alone(folder) if processes.first else contextlib.nullcontext():
+            preflight.check_directory(run, folder)  # by now another process may have claimed it
+            training = Training(run, folder, store, processes, say, report, restart)
+            if processes.first:  # from here on the directory is this run's
+                text = json.dumps(run.to_dict(), indent=1) + "\n"
+                replace_file(folder / RECORD, lambda aside: aside.write_text(text))
             try:
                 training.go()
-            except (OSError, SafetensorError) as problem:
+            except OSError as problem:
                 raise OSError(
                     f"{folder} cannot be written ({problem}): "
                     f"{snapshots.last(folder / CHECKPOINTS)}; make room and run the same again"
@@ -118,7 +120,14 @@ class Training:
     """A run under way."""
 
     def __init__(
-        self, run: Run, folder: Path, store: Store, processes: Processes, say: Say, report: Report
+        self,
+        run: Run,
+        folder: Path,
+        store: Store,
+        processes: Processes,
+        say: Say,
+        report: Report,
+        restart: bool = False,
     ) -> None:
         self.run, self.folder, self.store, self.processes = run, folder, store, processes
         self.say, self.report = say, report
@@ -126,7 +135,7 @@ class Training:
         torch.manual_seed(run.seed)
         self.model = build(run.model).train()
         prepare(self.model, run)
-        self.progress, snapshot = self._resume()
+        self.progress, snapshot = self._resume(restart)
         if snapshot:  # before the weights are moved, or divided
             snapshots.restore_weights(snapshot, self.model)
         self.objective = Objective(self.model, run.precision)
@@ -294,15 +303,19 @@ class Training:
             state = dataclasses.asdict(progress)
             snapshots.write(self.checkpoints, model, memory, state, self.run.keep)
 
-    def _resume(self) -> tuple[Progress, snapshots.Snapshot | None]:
+    def _resume(self, restart: bool) -> tuple[Progress, snapshots.Snapshot | None]:
         """The newest whole checkpoint, or the start. The first process looks for all."""
         fresh = Progress(data=_digest(self.store), processes=self.processes.count)
-        snapshot = snapshots.newest(self.checkpoints, self.say) if self.processes.first else None
+        snapshot = None
+        if self.processes.first:
+            snapshot = snapshots.newest(self.checkpoints, self.say, restart=restart)
         (step,) = self.processes.total(snapshot.state["step"] if snapshot else 0)
         if not step:
             return fresh, None
         directory = self.checkpoints / f"step-{int(step)}"
-        found = Progress(**(state := json.loads((directory / snapshots.STATE).read_text())))
+        state = read_json(directory / snapshots.STATE)
+        with reading(directory / snapshots.STATE):
+            found = Progress(**state)
         if found.data != fresh.data:
             raise ValueError(
                 f"{self.run.data} is not the store that {directory} was trained on "
@@ -321,34 +334,8 @@ class Training:
         model = parallel.whole_model(self.model, self.processes)
         if not self.processes.first:
             return
-        target = save(model, self.folder / MODEL)
-        for file in sorted((self.store.directory / TOKENIZER).iterdir()):
-            replace_file(target / file.name, partial(shutil.copyfile, file))
-        summarise(self.run, self.folder, self.processes.count)
-
-
-def _check(run: Run, store: Store) -> None:
-    if store.vocab > run.model.vocab:
-        raise ValueError(
-            f"{run.data} has tokens up to {store.vocab}, vocab={run.model.vocab} is too small for them"
-        )
-
-
-def _claim(run: Run, folder: Path, processes: Processes) -> None:
-    """The directory is this run's, or nobody's."""
-    file = folder / RECORD
-    if file.exists():
-        try:
-            present = Run.from_dict(json.loads(file.read_text()))
-        except (ValueError, TypeError, AttributeError) as problem:
-            raise ValueError(f"{file} cannot be read: {problem}") from problem
-        if differences := run.differences(present):
-            raise ValueError(
-                f"{folder} belongs to another run: {', '.join(differences)}; choose a new directory"
-            )
-    if processes.first:
-        text = json.dumps(run.to_dict(), indent=1) + "\n"
-        replace_file(file, lambda aside: aside.write_text(text))
+        save(model, self.folder / MODEL, tokenizer=self.store.directory / TOKENIZER)
+        summarise(self.run, self.folder, self.processes.count, self.say)
 
 
 def _digest(store: Store) -> str:

@@ -4,17 +4,19 @@ Sizes are read off the shapes; what architecture it is, off the names. Every wei
 find its place and every weight of the model its source, else the error names it.
 """
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from toeplix.architectures import build
+from toeplix.checkpoint import bounded, contents
 from toeplix.config import Model
+from toeplix.counting import stored_numbers
+from toeplix.files import DamagedFile, reading
 from toeplix.model import LanguageModel
 
 LAYERS = ("0", "3")  # where two sequential Toeplitz layers stand in the original's nn.Sequential
@@ -40,8 +42,14 @@ class Source:
 
     def count(self, pattern: str) -> int:
         """One more than the largest number in the names that match, 0 if none does."""
-        found = (re.match(pattern, name) for name in self.weights)
-        return max((int(match[1]) + 1 for match in found if match), default=0)
+        found = {match[1] for name in self.weights if (match := re.match(pattern, name))}
+        if any(len(number) > 9 or int(number) >= len(self.weights) for number in found):
+            largest = max(found, key=lambda number: (len(number), number))
+            raise DamagedFile(
+                f"{self.file} is damaged: number {largest[:20]} in the names of "
+                f"{len(self.weights)} weights ({pattern})"
+            )
+        return max((int(number) + 1 for number in found), default=0)
 
 
 def convert(file: str | Path) -> LanguageModel:
@@ -49,13 +57,11 @@ def convert(file: str | Path) -> LanguageModel:
     path = Path(file)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
-    try:
-        source = Source(path, load_file(path))
-    except SafetensorError as problem:
-        raise ValueError(f"{path} is no safetensors file: {problem}") from problem
+    source = Source(path, contents(path)[0])
     for mark, read in READERS.items():
         if mark in source.weights:
-            config, weights = read(source)
+            with reading(path, "is it of the paper's research code?"), _shaped(path):
+                config, weights = read(source)
             break
     else:
         raise ValueError(f"{path} is of no known architecture: it has none of {', '.join(READERS)}")
@@ -63,6 +69,7 @@ def convert(file: str | Path) -> LanguageModel:
         raise ValueError(
             f"{path} has weights with no place in a {config.arch}: {sorted(source.left)}"
         )
+    bounded(stored_numbers(config), weights, path)
     model = build(config)
     for name, value in model.state_dict().items():
         if name in weights and weights[name].shape != value.shape:
@@ -71,6 +78,16 @@ def convert(file: str | Path) -> LanguageModel:
             )
     model.load_state_dict(weights, strict=False)
     return model.eval()
+
+
+@contextlib.contextmanager
+def _shaped(path: Path) -> Iterator[None]:
+    """Tensors that cannot be put together, in one line."""
+    try:
+        yield
+    except RuntimeError as problem:
+        reason = str(problem).partition("\n")[0]
+        raise DamagedFile(f"{path}: shapes do not fit each other: {reason}") from problem
 
 
 def read_toeplitz(source: Source) -> tuple[Model, dict[str, Tensor]]:

@@ -201,3 +201,24 @@ def test_a_name_is_asked_for_at_the_hub(tmp_path, monkeypatch):
         probing.folder_of("somebody/model")
     with pytest.raises(FileNotFoundError, match=r"there is no directory \./nowhere"):
         probing.folder_of("./nowhere")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_checkpoint_in_half_precision(source, tmp_path, monkeypatch, capsys, dtype):
+    folder = tmp_path / "model"
+    tokenizer = Tokenizer.train([TEXT] * 20, 280)
+    tokenizer.save(folder)
+    save(build(Model(vocab=tokenizer.vocab, context=16, dim=16, depth=1)).to(dtype), folder)
+    given = [folder, "--data", source, "--steps", 2, "--batch", 4, "--work", tmp_path / "work"]
+    run(monkeypatch, *given, "--json")
+    found = json.loads(capsys.readouterr().out)["model"]
+    assert all(row["loss"] > 0 for row in found)
+
+
+def test_a_seed_beyond_all_generators(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        run(monkeypatch, tmp_path, "--seed", 2**64)
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(ValueError, match="seed=-1 must be in 0"):
+        probing.Probe(seed=-1)

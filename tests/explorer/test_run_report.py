@@ -140,3 +140,13 @@ def test_the_page_of_claims_may_be_named(monkeypatch, tmp_path, capsys):
     for _ in range(2):
         report(monkeypatch, *places)
         assert "C20" in (tmp_path / "claims.html").read_text()
+
+
+def test_a_damaged_line_is_said_and_left_out(run, monkeypatch, capsys):
+    file = run / METRICS
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([lines[0], '{"step": 3}', *lines[1:]]) + "\n")
+    report(monkeypatch, run, "--html")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "line 2, is damaged: field 'tokens' is missing; it is left out" in said

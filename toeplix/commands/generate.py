@@ -1,5 +1,6 @@
 """`toeplix generate`: text from a trained model, as it is written."""
 
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="The same seed, the same text.")] = 0,
 ) -> None:
     """Continue a prompt, token by token."""
-    from toeplix.checkpoint import load
+    from toeplix.checkpoint import load, require_numbers
     from toeplix.data import Tokenizer
     from toeplix.generate import Sampling, stream
     from toeplix.layout import for_decoding
@@ -44,14 +45,16 @@ def generate(
         min_p=min_p,
         repetition_penalty=repetition_penalty,
     )
+    text = _standard_input() if prompt == "-" else _valid(prompt or "", "the prompt")
+    stops = [_valid(each, "--stop") for each in stop or ()]
     model = load(directory)
+    require_numbers(model, directory)
     for_decoding(model)
     tokenizer = Tokenizer.load(directory)
     if tokenizer.vocab > model.config.vocab:
         raise ValueError(
             f"{directory}: the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
         )
-    text = sys.stdin.read() if prompt == "-" else prompt or ""
     tokens = stream(
         model,
         [[tokenizer.start, *tokenizer.encode(text)]],
@@ -59,7 +62,7 @@ def generate(
         sampling=sampling,
         seed=seed,
         stop_tokens=[tokenizer.end],
-        stop_strings=stop or (),
+        stop_strings=stops,
         decode=tokenizer.decode,
     )
     sys.stdout.write(text)
@@ -67,6 +70,32 @@ def generate(
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write("\n")
+
+
+def _valid(text: str, what: str) -> str:
+    """An argument as text: bytes that are not UTF-8 reach Python as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError(
+            f"{what} is not UTF-8 at character {problem.start} ({text[problem.start]!r} after "
+            f"{text[: problem.start][-20:]!r}): convert it, for instance with iconv"
+        ) from problem
+    return text
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise ValueError("the prompt is to come from standard input ('-'), which is closed")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+    try:
+        return _valid(sys.stdin.read(), "standard input")
+    except UnicodeDecodeError as problem:
+        raise ValueError(
+            f"standard input is not UTF-8: byte {problem.object[problem.start]:#04x} at position "
+            f"{problem.start}; convert it, for instance with iconv"
+        ) from problem
 
 
 def pieces(tokenizer: "Tokenizer", tokens: Iterator[int]) -> Iterator[str]:

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from toeplix.records import MAX_SEED
+
 
 def probe(
     checkpoint: Annotated[
@@ -22,7 +24,9 @@ def probe(
     steps: Annotated[int, typer.Option(min=1, help="Steps in which a decoder learns.")] = 500,
     batch: Annotated[int, typer.Option(min=2, help="Texts in a step.")] = 32,
     lr: Annotated[float, typer.Option(help="Learning rate of the decoder.")] = 1e-2,
-    seed: Annotated[int, typer.Option(min=0, help="Of decoder, untrained model and texts.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Of decoder, untrained model and texts.")
+    ] = 0,
     results: Annotated[Path, typer.Option(help="Directory of rows to compare with.")] = Path(
         "results"
     ),

@@ -2,11 +2,10 @@
 
 import dataclasses
 import inspect
-import json
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -14,6 +13,8 @@ import typer
 
 from toeplix.config import CHOICES as MODEL_CHOICES
 from toeplix.config import Model
+from toeplix.directories import made
+from toeplix.files import printable, read_json
 from toeplix.presets import PRESETS, changed, preset
 from toeplix.run import Run
 
@@ -68,6 +69,13 @@ def _train(
             help="Settings from a file: .json as run.json, or .py with a Run or dict named `run`."
         ),
     ] = None,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart",
+            help="Start over at step 0 where all checkpoints are damaged; they are kept aside.",
+        ),
+    ] = False,
     **settings: Any,
 ) -> None:
     """Train a language model.
@@ -79,7 +87,9 @@ def _train(
     """
     from toeplix.allocator import keep_freed_memory
     from toeplix.data import Store
+    from toeplix.data.growing import LOCK
     from toeplix.logs import read
+    from toeplix.preflight import check_run
     from toeplix.processes import joined
     from toeplix.stopping import Stopped
     from toeplix.summary import waiting
@@ -94,11 +104,12 @@ def _train(
         raise typer.BadParameter("--data is needed: a token store, or text such as 'python'")
     try:
         run = Run(data=source) if name is None else preset(name, source)
-        run = changed(run, before | given | {"data": source})
+        run = changed(run, before | given | {"data": source}, _say)
     except TypeError as problem:  # of a value in a file, or of --dropout nan
         raise ValueError(str(problem)) from problem
     keep_freed_memory()
-    with joined() as processes:
+    with joined() as processes, made(out, LOCK) if processes.first else nullcontext():
+        check_run(run)
         run = changed(run, {"data": _store(run, out, processes.first)})
         processes.wait()
         if "vocab" not in before | given:
@@ -106,12 +117,12 @@ def _train(
         say: Callable[[str], None] = _say if processes.first else lambda line: None
         with bar(run, processes.first) as report:
             try:
-                model = fit(run, out, say=say, report=report)
+                model = fit(run, out, say=say, report=report, restart=restart)
             except Stopped as stopped:
                 say(str(stopped))
                 raise typer.Abort from None
     if processes.first:
-        waited = waiting(read(out)) or 0.0
+        waited = waiting(read(out, lambda line: None)) or 0.0
         print(f"{model}: trained, {waited:.2%} of the time waiting for data")
         print(f"{out / 'report.md'}: how it went")
 
@@ -136,18 +147,20 @@ def _from_file(file: Path) -> dict[str, Any]:
     if not file.exists():
         raise FileNotFoundError(f"--config {file}: there is no such file")
     if file.suffix == ".py":
-        found = runpy.run_path(str(file)).get("run")
+        try:
+            found = runpy.run_path(str(file)).get("run")
+        except Exception as problem:  # of whatever is written there
+            raise ValueError(f"--config {file}: {type(problem).__name__}: {problem}") from problem
         if found is None:
             raise ValueError(f"--config {file}: it does not define `run`")
     else:
-        try:
-            found = json.loads(file.read_text())
-        except ValueError as problem:
-            raise ValueError(f"--config {file}: not JSON ({problem})") from problem
+        found = read_json(file, "settings are a record as in run.json", kind=object)
     record = found.to_dict() if isinstance(found, Run) else found
-    if not isinstance(record, dict):
-        raise ValueError(f"--config {file}: settings are a record, not {record!r}")
-    inside = record.get("model", {})
+    inside = record.get("model", {}) if isinstance(record, dict) else {}
+    for kind, given in (("settings", record), ("settings of the model", inside)):
+        if not isinstance(given, dict):
+            shown = printable(given)[:40]
+            raise ValueError(f"--config {file}: {kind} are a record, not {shown}")
     return {key: value for key, value in record.items() if key != "model"} | inside
 
 

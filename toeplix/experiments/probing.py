@@ -6,7 +6,6 @@ compare; shares of what a decoder without a state lacks, and accuracies, nearly 
 """
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Callable
@@ -19,7 +18,9 @@ import torch
 from toeplix.config import Model
 from toeplix.experiments import intervals, retention, rows, solving
 from toeplix.experiments.collect import results_file
+from toeplix.files import read_json
 from toeplix.model import LanguageModel
+from toeplix.records import check_seed
 
 ENDLESS = 2**30  # tokens that a model without a limit reads
 ENCODERS = ("as it is", "untrained", "nothing")
@@ -43,6 +44,7 @@ class Probe:
         for name in ("context", "depth", "batch", "steps", "eval_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        check_seed(self.seed)
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr={self.lr} must be a number above 0")
 
@@ -53,7 +55,7 @@ def opened(checkpoint: str | Path, *, fresh: bool = False) -> LanguageModel:
     if _described(folder).get("model_type") == "toeplix":
         from toeplix import build, load
 
-        model = load(folder)
+        model = load(folder).float()  # as models of others: the decoder that reads it is float32
         return build(model.config).eval() if fresh else model
     return _foreign(folder, fresh=fresh)
 
@@ -86,13 +88,7 @@ def _fetched(name: str) -> Path:
 
 
 def _described(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise TypeError("it is not an object")
-    except (ValueError, TypeError) as problem:
-        raise ValueError(f"{folder / 'config.json'} is damaged: {problem}") from problem
-    return found
+    return read_json(folder / "config.json")
 
 
 def _foreign(folder: Path, *, fresh: bool) -> LanguageModel:

@@ -5,8 +5,8 @@ Everything that a run or its model wrote is escaped, and the page forbids itself
 """
 
 import io
-import json
 import re
+import sys
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -17,9 +17,9 @@ from toeplix.counting import forward_flops
 from toeplix.data import Tokenizer
 from toeplix.data.tokenizer import TOKENS
 from toeplix.explorer.filters import Filters, half
-from toeplix.explorer.runs import follow
-from toeplix.files import replace_file
+from toeplix.files import read_json, replace_file
 from toeplix.generate import Sampling, generate
+from toeplix.logs import METRICS, read
 from toeplix.run import Run
 from toeplix.summary import facts, latest_sample
 from toeplix.train import MODEL, RECORD
@@ -52,18 +52,15 @@ def _record(folder: Path) -> Run:
     if not file.is_file():
         raise FileNotFoundError(f"{folder} is no run: there is no {RECORD} in it")
     try:
-        return Run.from_dict(json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, AttributeError) as problem:
+        return Run.from_dict(read_json(file))
+    except (ValueError, TypeError) as problem:
         raise ValueError(f"{file} cannot be read: {problem}") from problem
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    read = follow(folder)
-    while read.rows:
-        rows += read.rows
-        read = follow(folder, read.cursor)
-    return rows
+    if not (folder / METRICS).exists():
+        return []
+    return read(folder, lambda line: print(f"toeplix: {line}", file=sys.stderr))
 
 
 def page(folder: Path, run: Run, rows: list[dict[str, Any]]) -> str:

@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = (
     | {"frequency": 1.0, "feature": "elu", "window": 128, "state": 256}
 )
 PARTS: Any = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "silu": nn.SiLU, "gelu": nn.GELU}
+MAX_LAYERS = 2**14  # as in toeplix.config
 FEW = 16  # new positions up to which a past is read directly, not by spectra
 
 
@@ -55,10 +56,18 @@ class ToeplixConfig(PreTrainedConfig):
     max_position_embeddings, tie_word_embeddings = entry("context"), entry("tied")
 
     def __init__(self, model: Any = None, toeplix_version: str | None = None, **other: Any) -> None:
+        if not isinstance(model or {}, dict):
+            raise ValueError(f"model={model!r:.40} must be a record")
         self.model, self.toeplix_version = DEFAULTS | (model or {}), toeplix_version
         if unknown := set(self.model) - set(DEFAULTS) or {self.model["arch"]} - set(MIXERS):
             raise ValueError(f"unknown to this version: {', '.join(sorted(unknown))}")
         super().__init__(**other)
+        sizes = {name: self.model[name] for name, value in DEFAULTS.items() if type(value) is int}
+        for name, size in sizes.items():
+            if type(size) is not int or not 0 <= size < 2**31:
+                raise ValueError(f"{name}={size!r:.40} must be an integer in 0 .. {2**31 - 1}")
+        if sizes["depth"] * sizes["sequential"] > MAX_LAYERS:
+            raise ValueError(f"depth={sizes['depth']} must be at most {MAX_LAYERS} layers")
 
     @property  # type: ignore[misc]
     def per_layer_config(self) -> Any:

@@ -5,7 +5,6 @@ carries them does not matter. A checkpoint is a directory with safetensors (one 
 index), or a run that has one in `model/`.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,10 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-KERNEL = re.compile(r"^(?P<layer>.*?)(\.?token_mixer)?\.?filters\.(?P<part>\d+)\.kernel$")
+from toeplix.files import DamagedFile, parse_json, read_json, reading
+from toeplix.tensor_files import verify
+
+KERNEL = re.compile(r"^(?P<layer>.*?)(\.?token_mixer)?\.?filters\.(?P<part>\d{1,9})\.kernel$")
 WEIGHTS = "model.safetensors"
 INITIAL = {"random": "kaiming", "ones": "ones"}  # of frozen filters
 
@@ -44,7 +46,7 @@ def layers(source: nn.Module | Mapping[str, Tensor]) -> list[Layer]:
     found = []
     for name, value in weights.items():
         match = KERNEL.match(name)
-        if match and value.ndim == 3:
+        if match and value.ndim == 3 and value.is_floating_point():
             found.append((_order(name), match["layer"] or "filters", int(match["part"]), value))
     several = {part for _, _, part, _ in found} != {0}
     return [
@@ -56,7 +58,11 @@ def layers(source: nn.Module | Mapping[str, Tensor]) -> list[Layer]:
 def _order(name: str) -> list[tuple[bool, int, str]]:
     """Numbers in names by their value: blocks.2 before blocks.10."""
     parts = re.split(r"[.]", name)
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+    numbers = [part.isdecimal() and len(part) < 10 for part in parts]
+    return [
+        (is_number, int(part) if is_number else 0, part)
+        for is_number, part in zip(numbers, parts, strict=True)
+    ]
 
 
 def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
@@ -72,16 +78,18 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
     weights: dict[str, Tensor] = {}
     config = _config(folder)
     for file in files:
-        try:
-            with safe_open(file, framework="pt") as opened:
-                metadata = opened.metadata() or {}
-                for name in opened.keys():  # noqa: SIM118 - not a dict
-                    if KERNEL.match(name):
-                        weights[name] = opened.get_tensor(name)
-        except SafetensorError as problem:
-            raise ValueError(f"{file} is damaged: {problem}") from problem
-        if "model" in metadata:
-            config = json.loads(metadata["model"])
+        with reading(file, "copy it again from where it came"):
+            try:
+                with safe_open(file, framework="pt") as opened:
+                    metadata = opened.metadata() or {}
+                    verify(file, metadata)
+                    for name in opened.keys():  # noqa: SIM118 - not a dict
+                        if KERNEL.match(name):
+                            weights[name] = opened.get_tensor(name)
+            except SafetensorError as problem:
+                raise DamagedFile(f"{file} is damaged: {problem}") from problem
+            if "model" in metadata:
+                config = parse_json(metadata["model"])
     found = layers(weights)
     if not found:
         arch = f" (its architecture is {config['arch']})" if "arch" in config else ""
@@ -91,13 +99,13 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
 
 def _config(folder: Path) -> dict[str, Any]:
     try:
-        described = json.loads((folder / "config.json").read_text())
+        described = read_json(folder / "config.json")
     except (OSError, ValueError):
         return {}
-    record = described.get("model", described) if isinstance(described, dict) else {}
+    record = described.get("model", described)
     return record if isinstance(record, dict) else {}
 
 
 def initialisation(config: Mapping[str, Any]) -> str:
     """How the filters of such a model start; the paper's noise where nothing is known."""
-    return INITIAL.get(config.get("frozen", "no"), config.get("filters", "kaiming"))
+    return INITIAL.get(str(config.get("frozen", "no")), config.get("filters", "kaiming"))
