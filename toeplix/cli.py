@@ -1,15 +1,15 @@
 """The command line: `toeplix COMMAND --help` explains each command.
 
-Bad input ends in one line on standard error and exit status 2; TOEPLIX_DEBUG=1 shows where it came from.
+Bad input ends in one line on standard error and exit status 2; exits.py has all ways in which it ends.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from toeplix import exits
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
@@ -80,32 +80,7 @@ def import_(
     )
 
 
-# the extra that brings a module; training brings all others
-EXTRAS = {"lm_eval": "eval", "matplotlib": "figures", "scipy": "experiments"}
-
-# the class above all complaints about arguments, wherever this version of typer keeps it
-Complaint: type[Exception] = typer.BadParameter.__mro__[2]
-
-
 def main() -> None:
-    """Run a command; errors in what the user gave become one line and exit status 2."""
+    """Run a command and leave with its exit status; `toeplix.exits` says what the statuses mean."""
     arguments = sys.argv[1:] or ["--help"]
-    try:
-        status = app(arguments, standalone_mode=False)
-        if isinstance(status, int):  # of typer.Exit, which the application turns into a result
-            sys.exit(status)
-    except (typer.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except ModuleNotFoundError as problem:
-        if os.environ.get("TOEPLIX_DEBUG"):
-            raise
-        extra = EXTRAS.get((problem.name or "").partition(".")[0], "train")
-        print(f"toeplix: {problem}: pip install 'toeplix[{extra}]'", file=sys.stderr)
-        sys.exit(2)
-    except (Complaint, ValueError, OSError) as problem:
-        if os.environ.get("TOEPLIX_DEBUG"):
-            raise
-        text = problem.format_message() if isinstance(problem, Complaint) else str(problem)  # type: ignore[attr-defined]
-        if line := " ".join(text.split()):  # empty when help was shown instead
-            print(f"toeplix: {line}", file=sys.stderr)
-        sys.exit(2)
+    exits.run(lambda: app(arguments, standalone_mode=False))
