@@ -1,4 +1,4 @@
-"""How commands end: statuses, closed and full streams, names that are not UTF-8, and the log of defects."""
+"""How commands end: statuses, closed and full streams, names that are not UTF-8, the log of defects."""
 
 import os
 import subprocess

@@ -4,8 +4,10 @@ Bad input ends in one line on standard error and exit status 2; exits.py has all
 """
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import typer
 
@@ -64,14 +66,30 @@ def import_(
     upstream: Annotated[
         Path, typer.Argument(help="A safetensors file of the paper's research code.")
     ],
-    directory: Annotated[Path, typer.Argument(help="Where the checkpoint is written.")],
+    directory: Annotated[
+        Path, typer.Argument(help="Where the checkpoint is written: a new or empty directory.")
+    ],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the files of a checkpoint that is there.")
+    ] = False,
 ) -> None:
     """Convert a checkpoint of the paper's research code (Toeplitz mixers and Hyena)."""
+    from toeplix import files
     from toeplix.checkpoint import save
     from toeplix.upstream import convert
 
+    if directory.is_dir() and any(directory.iterdir()) and not overwrite:
+        raise ValueError(
+            f"{directory} is not empty: name a new directory, or replace the checkpoint in it by "
+            "--overwrite"
+        )
     model = convert(upstream)
-    save(model, directory)
+    with files.directory(directory), TemporaryDirectory(prefix=".", dir=directory) as aside:
+        written = sorted(save(model, aside).iterdir())
+        targets = [directory / file.name for file in written]
+        files.check_output(*targets, overwrite=True)
+        for file, target in zip(written, targets, strict=True):
+            file.replace(target)
     config = model.config
     size = sum(value.numel() for value in model.parameters())
     print(
@@ -83,4 +101,26 @@ def import_(
 def main() -> None:
     """Run a command and leave with its exit status; `toeplix.exits` says what the statuses mean."""
     arguments = sys.argv[1:] or ["--help"]
-    exits.run(lambda: app(arguments, standalone_mode=False))
+    command = typer.main.get_command(app)
+    _reject_empty_paths(command)
+    exits.run(lambda: command.main(arguments, prog_name="toeplix", standalone_mode=False))
+
+
+def _reject_empty_paths(command: Any) -> None:
+    """`--out ""` is a variable of a script that was not set, and not the working directory."""
+    for parameter in command.params:
+        # newer versions of typer keep the type in a descriptor, older ones as click does
+        described = getattr(parameter, "type_descriptor", None)
+        kind = getattr(parameter, "type", None)
+        if getattr(described, "annotation", None) is Path or getattr(kind, "name", "") == "path":
+            parameter.process_value = partial(_not_empty, parameter, parameter.process_value)
+    for each in getattr(command, "commands", {}).values():
+        _reject_empty_paths(each)
+
+
+def _not_empty(parameter: Any, process: Any, context: Any, value: Any) -> Any:
+    if value == "":
+        raise typer.BadParameter(
+            f"{parameter.opts[-1]} is empty: name a file or directory; '.' is the working directory"
+        )
+    return process(context, value)
