@@ -20,7 +20,7 @@ from typing import Any
 from toeplix.evaluation import paper
 from toeplix.evaluation.data import MissingData, dataset, sources
 from toeplix.evaluation.squad import singles
-from toeplix.files import MARK, write_output
+from toeplix.files import MARK, read_json, write_output
 
 SILENCE = "silence"  # among models: one that says nothing (silence.py)
 # folders of the stock tasks that are looked through first: all of them take half a minute
@@ -144,10 +144,7 @@ def open_model(name: str, *, batch: int | str = "auto", device: str | None = Non
     config = folder / "config.json"
     if folder.is_dir() and not config.is_file():
         raise FileNotFoundError(f"{folder} is no checkpoint: there is no config.json in it")
-    try:
-        described = json.loads(config.read_text()) if config.is_file() else {}
-    except ValueError as problem:
-        raise ValueError(f"{config} is damaged: {problem}") from problem
+    described = read_json(config) if config.is_file() else {}
     if described.get("model_type") == "toeplix":
         return Checkpoint(folder, batch_size=batch, device=device)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(".")):

@@ -6,7 +6,6 @@ compare; shares of what a decoder without a state lacks, and accuracies, nearly 
 """
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import torch
 from toeplix.config import Model
 from toeplix.experiments import intervals, retention, rows, solving
 from toeplix.experiments.collect import results_file
+from toeplix.files import read_json
 from toeplix.model import LanguageModel
 
 ENDLESS = 2**30  # tokens that a model without a limit reads
@@ -86,13 +86,7 @@ def _fetched(name: str) -> Path:
 
 
 def _described(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise TypeError("it is not an object")
-    except (ValueError, TypeError) as problem:
-        raise ValueError(f"{folder / 'config.json'} is damaged: {problem}") from problem
-    return found
+    return dict(read_json(folder / "config.json"))
 
 
 def _foreign(folder: Path, *, fresh: bool) -> LanguageModel:
@@ -196,7 +190,12 @@ def probe(
 
 def beside(results: Path, scale: str = "laptop") -> list[dict[str, Any]]:
     """What the experiment found about our models, matched, for comparison; nothing if it never ran."""
-    measured = rows.flat(results_file("retention", scale, results))
+    file = results_file("retention", scale, results)
+    with rows.interpreting(file):
+        return _compared(rows.flat(file))
+
+
+def _compared(measured: list[rows.Row]) -> list[dict[str, Any]]:
     alone = retention.alone(measured)
     found = []
     for name in retention.COMPARED:

@@ -45,7 +45,9 @@ def draw(
     published = rows.flat(results_file(name, "published", results))
     target = figure_file(name, scale, figures)
     check_output(target, overwrite=overwrite)
-    style.save(load(name).figure(found, published), target, overwrite=overwrite)
+    with rows.interpreting(results_file(name, scale, results)):
+        drawing = load(name).figure(found, published)
+    style.save(drawing, target, overwrite=overwrite)
     return target
 
 
@@ -54,8 +56,11 @@ def verdicts(results: Path = RESULTS) -> dict[str, dict[str, dict[str, Verdict]]
     found: dict[str, dict[str, dict[str, Verdict]]] = {name: {} for name in CLAIMS}
     for scale in SHOWN:
         for name in EXPERIMENTS:
-            here = rows.flat(results_file(name, scale, results))
-            for claim, verdict in (load(name).holds(here) if here else {}).items():
+            file = results_file(name, scale, results)
+            here = rows.flat(file)
+            with rows.interpreting(file):
+                held = load(name).holds(here) if here else {}
+            for claim, verdict in held.items():
                 found[claim].setdefault(scale, {})[name] = verdict
     return found
 
@@ -116,7 +121,8 @@ def _section(name: str, results: Path, figures: Path, base: Path) -> list[str]:
         if file.exists():
             link = Path(os.path.relpath(file, base)).as_posix()
             lines += ["", f"![{name}, {scale} scale]({link})"]
-        lines += ["", *_table(experiment.table(found))]
+        with rows.interpreting(results_file(name, scale, results)):
+            lines += ["", *_table(experiment.table(found))]
         failed = [
             row for row in rows.read(results_file(name, scale, results)).values() if "error" in row
         ]

@@ -5,7 +5,6 @@ carries them does not matter. A checkpoint is a directory with safetensors (one 
 index), or a run that has one in `model/`.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+
+from toeplix.files import DamagedFile, parse_json, read_json, reading
 
 KERNEL = re.compile(r"^(?P<layer>.*?)(\.?token_mixer)?\.?filters\.(?P<part>\d+)\.kernel$")
 WEIGHTS = "model.safetensors"
@@ -77,11 +78,12 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
                 metadata = opened.metadata() or {}
                 for name in opened.keys():  # noqa: SIM118 - not a dict
                     if KERNEL.match(name):
-                        weights[name] = opened.get_tensor(name)
+                        weights[name] = _taps(opened.get_tensor(name), f"{file}: {name}")
         except SafetensorError as problem:
             raise ValueError(f"{file} is damaged: {problem}") from problem
         if "model" in metadata:
-            config = json.loads(metadata["model"])
+            with reading(file, "the configuration in its metadata cannot be read"):
+                config = parse_json(metadata["model"])
     found = layers(weights)
     if not found:
         arch = f" (its architecture is {config['arch']})" if "arch" in config else ""
@@ -89,15 +91,23 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
     return found, config
 
 
+def _taps(kernel: Tensor, where: str) -> Tensor:
+    """Filters that can be analysed; those of half precision in single."""
+    if not kernel.is_floating_point() or not kernel.numel():
+        raise DamagedFile(f"{where} is no filter, but {kernel.dtype} of {tuple(kernel.shape)}")
+    return kernel if kernel.element_size() >= 4 else kernel.float()
+
+
 def _config(folder: Path) -> dict[str, Any]:
     try:
-        described = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError):
+        described = read_json(folder / "config.json")
+    except (OSError, DamagedFile):
         return {}
-    record = described.get("model", described) if isinstance(described, dict) else {}
+    record = described.get("model", described)
     return record if isinstance(record, dict) else {}
 
 
 def initialisation(config: Mapping[str, Any]) -> str:
     """How the filters of such a model start; the paper's noise where nothing is known."""
-    return INITIAL.get(config.get("frozen", "no"), config.get("filters", "kaiming"))
+    frozen, filters = (config.get(name) for name in ("frozen", "filters"))
+    return INITIAL.get(str(frozen), filters if isinstance(filters, str) else "kaiming")
