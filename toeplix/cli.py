@@ -3,6 +3,7 @@
 Bad input ends in one line on standard error and exit status 2; exits.py has all ways in which it ends.
 """
 
+import math
 import sys
 from functools import partial
 from pathlib import Path
@@ -102,25 +103,31 @@ def main() -> None:
     """Run a command and leave with its exit status; `toeplix.exits` says what the statuses mean."""
     arguments = sys.argv[1:] or ["--help"]
     command = typer.main.get_command(app)
-    _reject_empty_paths(command)
+    _check_values(command)
     exits.run(lambda: command.main(arguments, prog_name="toeplix", standalone_mode=False))
 
 
-def _reject_empty_paths(command: Any) -> None:
-    """`--out ""` is a variable of a script that was not set, and not the working directory."""
+def _check_values(command: Any) -> None:
+    """Let every option and argument reject what none of them can mean."""
     for parameter in command.params:
         # newer versions of typer keep the type in a descriptor, older ones as click does
         described = getattr(parameter, "type_descriptor", None)
         kind = getattr(parameter, "type", None)
-        if getattr(described, "annotation", None) is Path or getattr(kind, "name", "") == "path":
-            parameter.process_value = partial(_not_empty, parameter, parameter.process_value)
+        is_path = getattr(described, "annotation", None) is Path
+        is_path = is_path or getattr(kind, "name", "") == "path"
+        parameter.process_value = partial(_checked, parameter, parameter.process_value, is_path)
     for each in getattr(command, "commands", {}).values():
-        _reject_empty_paths(each)
+        _check_values(each)
 
 
-def _not_empty(parameter: Any, process: Any, context: Any, value: Any) -> Any:
-    if value == "":
+def _checked(parameter: Any, process: Any, is_path: bool, context: Any, given: Any) -> Any:
+    if is_path and given == "":  # a variable of a script that was not set
         raise typer.BadParameter(
             f"{parameter.opts[-1]} is empty: name a file or directory; '.' is the working directory"
         )
-    return process(context, value)
+    found = process(context, given)
+    for value in found if isinstance(found, list | tuple) else [found]:
+        too_large = isinstance(value, int) and not -(2**63) <= value < 2**64
+        if too_large or (isinstance(value, float) and not math.isfinite(value)):
+            raise typer.BadParameter(f"{parameter.opts[-1]} {given}: a finite number of 64 bits")
+    return found

@@ -189,8 +189,9 @@ def test_a_field_that_a_case_has_got_since(tmp_path):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_package_that_is_not_installed_is_no_result(tmp_path, jobs):
+def test_a_package_that_is_not_installed_is_no_result(tmp_path, monkeypatch, jobs):
     """One line with a hint, instead of a failure for every case."""
+    monkeypatch.setattr(collecting, "_begin", begin)
     options = {"results": tmp_path / "results", "work": tmp_path / "work"}
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "poor").touch()
