@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: browser demo test check bench format clean
+.PHONY: browser demo test check bench report format clean
 
 demo: .venv/ready  ## train a small model here and now, no data needed
 	$(BIN)/python -m toeplix demo
@@ -27,6 +27,9 @@ check: .venv/ready  ## format, lint, types
 
 bench: .venv/ready  ## the operator beside its alternatives, as ratios
 	$(BIN)/python -m toeplix bench ops
+
+report: .venv/ready  ## figures/ and docs/experiments.md from the rows in results/, and a page
+	$(BIN)/python -m toeplix report runs/experiments.html --out docs/experiments.md --figures figures
 
 format: .venv/ready
 	$(BIN)/ruff format .

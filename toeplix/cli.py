@@ -1,15 +1,18 @@
 """The command line: `toeplix COMMAND --help` explains each command.
 
-Bad input ends in one line on standard error and exit status 2; TOEPLIX_DEBUG=1 shows where it came from.
+Bad input ends in one line on standard error and exit status 2; exits.py has all ways in which it ends.
 """
 
-import os
+import math
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import typer
 
+from toeplix import exits
 from toeplix.commands.bench import bench
 from toeplix.commands.data import data
 from toeplix.commands.demo import demo
@@ -64,14 +67,30 @@ def import_(
     upstream: Annotated[
         Path, typer.Argument(help="A safetensors file of the paper's research code.")
     ],
-    directory: Annotated[Path, typer.Argument(help="Where the checkpoint is written.")],
+    directory: Annotated[
+        Path, typer.Argument(help="Where the checkpoint is written: a new or empty directory.")
+    ],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the files of a checkpoint that is there.")
+    ] = False,
 ) -> None:
     """Convert a checkpoint of the paper's research code (Toeplitz mixers and Hyena)."""
+    from toeplix import files
     from toeplix.checkpoint import save
     from toeplix.upstream import convert
 
+    if directory.is_dir() and any(directory.iterdir()) and not overwrite:
+        raise ValueError(
+            f"{directory} is not empty: name a new directory, or replace the checkpoint in it by "
+            "--overwrite"
+        )
     model = convert(upstream)
-    save(model, directory)
+    with files.directory(directory), TemporaryDirectory(prefix=".", dir=directory) as aside:
+        written = sorted(save(model, aside).iterdir())
+        targets = [directory / file.name for file in written]
+        files.check_output(*targets, overwrite=True)
+        for file, target in zip(written, targets, strict=True):
+            file.replace(target)
     config = model.config
     size = sum(value.numel() for value in model.parameters())
     print(
@@ -80,32 +99,35 @@ def import_(
     )
 
 
-# the extra that brings a module; training brings all others
-EXTRAS = {"lm_eval": "eval", "matplotlib": "figures", "scipy": "experiments"}
-
-# the class above all complaints about arguments, wherever this version of typer keeps it
-Complaint: type[Exception] = typer.BadParameter.__mro__[2]
-
-
 def main() -> None:
-    """Run a command; errors in what the user gave become one line and exit status 2."""
+    """Run a command and leave with its exit status; `toeplix.exits` says what the statuses mean."""
     arguments = sys.argv[1:] or ["--help"]
-    try:
-        status = app(arguments, standalone_mode=False)
-        if isinstance(status, int):  # of typer.Exit, which the application turns into a result
-            sys.exit(status)
-    except (typer.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except ModuleNotFoundError as problem:
-        if os.environ.get("TOEPLIX_DEBUG"):
-            raise
-        extra = EXTRAS.get((problem.name or "").partition(".")[0], "train")
-        print(f"toeplix: {problem}: pip install 'toeplix[{extra}]'", file=sys.stderr)
-        sys.exit(2)
-    except (Complaint, ValueError, OSError) as problem:
-        if os.environ.get("TOEPLIX_DEBUG"):
-            raise
-        text = problem.format_message() if isinstance(problem, Complaint) else str(problem)  # type: ignore[attr-defined]
-        if line := " ".join(text.split()):  # empty when help was shown instead
-            print(f"toeplix: {line}", file=sys.stderr)
-        sys.exit(2)
+    command = typer.main.get_command(app)
+    _check_values(command)
+    exits.run(lambda: command.main(arguments, prog_name="toeplix", standalone_mode=False))
+
+
+def _check_values(command: Any) -> None:
+    """Let every option and argument reject what none of them can mean."""
+    for parameter in command.params:
+        # newer versions of typer keep the type in a descriptor, older ones as click does
+        described = getattr(parameter, "type_descriptor", None)
+        kind = getattr(parameter, "type", None)
+        is_path = getattr(described, "annotation", None) is Path
+        is_path = is_path or getattr(kind, "name", "") == "path"
+        parameter.process_value = partial(_checked, parameter, parameter.process_value, is_path)
+    for each in getattr(command, "commands", {}).values():
+        _check_values(each)
+
+
+def _checked(parameter: Any, process: Any, is_path: bool, context: Any, given: Any) -> Any:
+    if is_path and given == "":  # a variable of a script that was not set
+        raise typer.BadParameter(
+            f"{parameter.opts[-1]} is empty: name a file or directory; '.' is the working directory"
+        )
+    found = process(context, given)
+    for value in found if isinstance(found, list | tuple) else [found]:
+        too_large = isinstance(value, int) and not -(2**63) <= value < 2**64
+        if too_large or (isinstance(value, float) and not math.isfinite(value)):
+            raise typer.BadParameter(f"{parameter.opts[-1]} {given}: a finite number of 64 bits")
+    return found

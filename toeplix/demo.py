@@ -20,7 +20,7 @@ from toeplix.checkpoint import load
 from toeplix.config import Model
 from toeplix.counting import forward_flops
 from toeplix.data import Recipe, Store, Tokenizer, build
-from toeplix.files import replace_file
+from toeplix.files import MARK, check_output, write_output
 from toeplix.generate import Sampling, generate
 from toeplix.logs import read
 from toeplix.mixers.filter import Filter
@@ -28,6 +28,7 @@ from toeplix.run import Run
 from toeplix.spectrum import symbol
 from toeplix.train import fit
 
+SAMPLE, LOSSES, SYMBOLS = "sample.txt", "loss.svg", "symbols.svg"
 VOCAB, HELD_OUT = 2000, 0.05
 MODEL = Model(vocab=VOCAB, context=128, dim=128, depth=4)
 RATES = {"toeplitz": 8e-3, "llama": 4e-3}  # the best of a small grid for each
@@ -37,11 +38,15 @@ Say = Callable[[str], None]
 Bar = Callable[[Run], Any]  # a context that gives the report of `fit`
 
 
-def demo(folder: Path, *, steps: int, say: Say, bar: Bar) -> dict[str, Any]:
+def demo(
+    folder: Path, *, steps: int, say: Say, bar: Bar, overwrite: bool = False
+) -> dict[str, Any]:
     """Run it, or go on with it; the numbers it ends with."""
     from matplotlib.figure import Figure  # noqa: F401 - which draws in the end: if missing, say so now
 
     began = time.monotonic()
+    outputs = [folder / name for name in (SAMPLE, LOSSES, SYMBOLS)]
+    check_output(*outputs, overwrite=overwrite)
     say("1/4  tokens: the documentation inside Python, a tokenizer of 2000")
     recipe = Recipe(sources=("python",), vocab=VOCAB, held_out=HELD_OUT)
     store = build(recipe, folder / "data", processes=1)
@@ -53,8 +58,8 @@ def demo(folder: Path, *, steps: int, say: Say, bar: Bar) -> dict[str, Any]:
             fit(run, folder / arch, say=say, report=report)
         results[arch] = _result(run, folder / arch)
     say("4/4  writing and drawing")
-    sample = write(folder, store.tokenizer)
-    draw(folder)
+    sample = write(folder, store.tokenizer, overwrite=overwrite)
+    draw(folder, overwrite=overwrite)
     return {"results": results, "sample": sample, "seconds": time.monotonic() - began}
 
 
@@ -103,20 +108,27 @@ def _result(run: Run, folder: Path) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, tokenizer: Tokenizer) -> str:
+def write(folder: Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> str:
     """Text after some prompts, into sample.txt."""
     model = load(folder / "toeplitz" / "model")
     prompts = [[tokenizer.start, *tokenizer.encode(text)] for text in PROMPTS]
     rows = generate(model, prompts, new=120, sampling=SAMPLING, seed=7, stop_tokens=[tokenizer.end])
     texts = [prompt + tokenizer.decode(row) for prompt, row in zip(PROMPTS, rows, strict=True)]
     text = "\n\n".join(texts) + "\n"
-    replace_file(folder / "sample.txt", lambda aside: aside.write_text(text, encoding="utf-8"))
+    marked = f"{text}\n({MARK})\n"
+    write_output(
+        folder / SAMPLE,
+        lambda aside: aside.write_text(marked, encoding="utf-8"),
+        overwrite=overwrite,
+    )
     return text
 
 
-def draw(folder: Path) -> None:
+def draw(folder: Path, *, overwrite: bool = False) -> None:
     """loss.svg and symbols.svg."""
     from matplotlib.figure import Figure
+
+    how: dict[str, Any] = {"format": "svg", "metadata": {"Description": MARK}}
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
@@ -129,7 +141,7 @@ def draw(folder: Path) -> None:
     axes.set(xlabel="seconds", ylabel="nats per token")
     axes.legend()
     axes.grid(alpha=0.3)
-    replace_file(folder / "loss.svg", partial(figure.savefig, format="svg"))
+    write_output(folder / LOSSES, partial(figure.savefig, **how), overwrite=overwrite)
 
     model = load(folder / "toeplitz" / "model")
     filters = [
@@ -145,4 +157,4 @@ def draw(folder: Path) -> None:
         axes.plot(curve.real, curve.imag, linewidth=0.8)
         axes.plot(0, 0, "k+")
         axes.set(title=f"layer {number}", aspect="equal")
-    replace_file(folder / "symbols.svg", partial(figure.savefig, format="svg"))
+    write_output(folder / SYMBOLS, partial(figure.savefig, **how), overwrite=overwrite)

@@ -134,7 +134,9 @@ def test_missing_and_broken_files_are_named(tmp_path):
     with pytest.raises(MissingData, match="has no rows"):
         local(tmp_path, "EleutherAI/lambada_openai", "default")
     published.lines(tmp_path / "ARC-Easy-Test.jsonl", [{"id": "1"}])
-    with pytest.raises(MissingData, match=r"not in its published format: KeyError\('question'\)"):
+    with pytest.raises(
+        MissingData, match=r"not in its published format: .*Test\.jsonl, line 1: field question"
+    ):
         local(tmp_path, "allenai/ai2_arc", "ARC-Easy")
     with pytest.raises(FileNotFoundError, match="no directory"), sources(tmp_path / "nowhere"):
         pass
@@ -180,3 +182,92 @@ def test_cuts_are_counted_by_kind():
         cuts.note("a", "prompts cut", number < 1)
         cuts.note("a", "contexts cut", True)
     assert cuts.lines() == ["a: contexts cut 4 of 4", "a: prompts cut 1 of 4"]
+
+
+ARC = {
+    "id": "1",
+    "question": {
+        "stem": "?",
+        "choices": [{"text": "a", "label": "A"}, {"text": "b", "label": "B"}],
+    },
+    "answerKey": "A",
+}
+HELLASWAG = {"ctx_a": "", "ctx_b": "", "activity_label": "", "endings": ["a", "b"], "label": 0}
+IFEVAL = {"key": 1, "prompt": "", "instruction_id_list": ["a"], "kwargs": [{}]}
+LONGBENCH = {"input": "", "context": "", "answers": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "file", "good", "bad", "words"),
+    [
+        ("allenai/ai2_arc", "ARC-Easy", "ARC-Easy-Test.jsonl", ARC, change, words)
+        for change, words in (
+            ({"answerKey": "Z"}, "field answerKey is 'Z', none of A, B"),
+            ({"answerKey": None}, "field answerKey is None"),
+            ({"question": {"stem": "?", "choices": [{"text": "a"}]}}, "field 'label' is missing"),
+            ({"question": {"stem": "?", "choices": 5}}, "not iterable"),
+        )
+    ]
+    + [
+        ("Rowan/hellaswag", "default", "hellaswag_val.jsonl", HELLASWAG, change, words)
+        for change, words in (
+            ({"label": 2}, "field label is '2', none of 0, 1"),
+            ({"label": [1]}, "field label is '[1]', none of 0, 1"),
+            ({"endings": [1, 2]}, "field endings is [1, 2], no list of texts"),
+        )
+    ]
+    + [
+        (
+            "google/IFEval",
+            "default",
+            "input_data.jsonl",
+            IFEVAL,
+            {"kwargs": []},
+            "list of 1 objects",
+        ),
+        (
+            "Xnhyacinth/LongBench",
+            "trec",
+            "LongBench/trec.jsonl",
+            LONGBENCH,
+            {"answers": [1]},
+            "[1]",
+        ),
+    ],
+)
+def test_a_wrong_answer_is_named_with_its_line(tmp_path, path, name, file, good, bad, words):
+    published.lines(tmp_path / file, [good, good | bad])
+    with pytest.raises(MissingData, match="line 2: ") as caught:
+        local(tmp_path, path, name)
+    assert words in str(caught.value)
+    assert file.rpartition("/")[2] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "file"),
+    [
+        ("allenai/ai2_arc", "ARC-Easy", "ARC-Easy-Test.jsonl"),
+        ("lighteval/squad_v2", "default", "dev-v2.0.json"),
+        ("Muennighoff/xwinograd", "en", "xwinograd/dataset.tsv"),
+        ("nyu-mll/glue", "sst2", "SST-2/dev.tsv"),
+        ("EleutherAI/wikitext_document_level", "wikitext-2-raw-v1", "wiki.test.raw"),
+        ("Xnhyacinth/LongBench", "trec", "MiniLongBench_trec.json"),
+    ],
+)
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff\xfe\xff", b"[" * 10**5, b"{}", b"[1]", b"en\ta\tb\tc\t[]\t1\t[]\n", b"9" * 5000],
+)
+def test_nonsense_is_told_in_one_way(tmp_path, path, name, file, body):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_bytes(body)
+    with pytest.raises(MissingData):
+        local(tmp_path, path, name)
+
+
+@pytest.mark.parametrize("label", ["2", "-1", "entailment", "x"])
+def test_a_label_that_is_none_of_a_task(tmp_path, label):
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "SST-2" / "dev.tsv").write_text(f"sentence\tlabel\ngood\t1\nbad\t{label}\n")
+    with pytest.raises(MissingData, match="row 2: field label is"):
+        local(tmp_path, "nyu-mll/glue", "sst2")

@@ -39,6 +39,8 @@ def measure(case, work):
         raise ValueError("two is broken")
     if case.number == 3 and (Path(work) / "deadly").exists():
         os.kill(os.getpid(), signal.SIGKILL)
+    if (Path(work) / "poor").exists():
+        raise ModuleNotFoundError("No module named 'scipy'", name="scipy")
     if (Path(work) / "slow").exists():
         time.sleep(0.3)
     if (Path(work) / "endless").exists():
@@ -184,3 +186,18 @@ def test_a_field_that_a_case_has_got_since(tmp_path):
         number: int = 7
 
     assert set(collecting.known(Later, file)) == {'{"number": 7}'}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_package_that_is_not_installed_is_no_result(tmp_path, monkeypatch, jobs):
+    """One line with a hint, instead of a failure for every case."""
+    monkeypatch.setattr(collecting, "_begin", begin)
+    options = {"results": tmp_path / "results", "work": tmp_path / "work"}
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "poor").touch()
+    with pytest.raises(ModuleNotFoundError) as caught:
+        collect("squares", SCALES["smoke"], jobs=jobs, **options)
+    assert caught.value.name == "scipy"
+    assert not results_file("squares", "smoke", tmp_path / "results").exists()
+    (tmp_path / "work" / "poor").unlink()
+    assert len(collect("squares", SCALES["smoke"], jobs=jobs, **options)) == 4

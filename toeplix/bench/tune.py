@@ -5,7 +5,6 @@ one changes, the rule changes. The file is the one that `toeplix.ops.choice` rea
 """
 
 import json
-import os
 import statistics
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.progress import track
 from rich.table import Table
 
 from toeplix import timing
+from toeplix.files import MARK, write_output
 from toeplix.ops import choice
 from toeplix.ops.choice import AUTO, AUTO_EXACT, Band
 from toeplix.ops.paths import PATHS, backward, forward
@@ -58,11 +58,9 @@ def tune(console: Console, *, seconds: float = 0.3, lengths: tuple[int, ...] = L
 def _kept(file: Path) -> choice.Rule:
     """What an older file says of other devices."""
     try:
-        rule: choice.Rule = json.loads(file.read_text())["rule"]
-        choice.check(rule)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return choice.read(file)
+    except (OSError, ValueError):
         return {}
-    return rule
 
 
 def _times(device: str, columns: int, length: int, seconds: float) -> dict[str, float]:
@@ -96,7 +94,6 @@ def _boundaries(
 
 
 def _write(file: Path, document: dict[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_suffix(f".{os.getpid()}.tmp")
-    aside.write_text(json.dumps(document, indent=2) + "\n")
-    aside.replace(file)
+    """A file that holds a rule may be replaced, but no other one that the user names."""
+    text = json.dumps({"origin": MARK, **document}, indent=2) + "\n"
+    write_output(file, lambda aside: aside.write_text(text), overwrite=bool(_kept(file)))

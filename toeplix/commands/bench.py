@@ -7,11 +7,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from toeplix.files import MARK, check_output, write_output
+
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
 Threads = Annotated[
     int | None, typer.Option(min=1, help="CPU threads; default: what PyTorch takes.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Also write the JSON document to this file.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace --out even if toeplix did not write it.")
+]
 
 
 @bench.command()
@@ -33,6 +38,7 @@ def ops(
     ] = 0.3,
     threads: Threads = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """The causal Toeplitz product beside the alternatives a user has, as ratios.
 
@@ -44,6 +50,7 @@ def ops(
     if quick and full:
         raise typer.BadParameter("choose one of --quick and --full")
     console = _console(threads)
+    _check(out, overwrite)
     if tune:
         if quick or full:
             raise typer.BadParameter("--tune has sizes of its own: leave --quick and --full out")
@@ -51,7 +58,7 @@ def ops(
         console.print(f"wrote {file}")
         return
     most = operator.QUICK if quick else 2**62 if full else operator.USUAL
-    _report(operator.run(console, most=most, seconds=seconds), out)
+    _report(operator.run(console, most=most, seconds=seconds), out, overwrite)
 
 
 @bench.command()
@@ -64,13 +71,15 @@ def prefill(
     depth: Annotated[int, typer.Option(min=1, help="Layers of both models.")] = 16,
     threads: Threads = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Reading a prompt, batch 1, beside Hugging Face's Llama of the same width: time and memory."""
     from toeplix.bench import inference
 
     console = _console(threads)
+    _check(out, overwrite)
     times = tokens or [4096, 16384]
-    _report(inference.prefill_rows(console, times=times, dim=dim, depth=depth), out)
+    _report(inference.prefill_rows(console, times=times, dim=dim, depth=depth), out, overwrite)
 
 
 @bench.command()
@@ -82,13 +91,15 @@ def decode(
     depth: Annotated[int, typer.Option(min=1, help="Layers of all models.")] = 16,
     threads: Threads = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Writing one token after another, batch 1: near-linear, a history, concatenating, and Llama."""
     from toeplix.bench import inference
 
     console = _console(threads)
+    _check(out, overwrite)
     pasts = contexts or [2048, 8192, 32768]
-    _report(inference.decoding_rows(console, contexts=pasts, dim=dim, depth=depth), out)
+    _report(inference.decoding_rows(console, contexts=pasts, dim=dim, depth=depth), out, overwrite)
 
 
 @bench.command()
@@ -100,13 +111,15 @@ def training(
     seconds: Annotated[float, typer.Option(min=0.1, help="Time for each model.")] = 10.0,
     threads: Threads = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """A training step of the paper's models and of the Transformer, Mamba 2 and Hyena beside them."""
     from toeplix.bench import training as steps
 
     console = _console(threads)
+    _check(out, overwrite)
     sizes = {"dim": dim, "depth": depth, "batch": batch, "context": context}
-    _report(steps.run(console, **sizes, seconds=seconds), out)
+    _report(steps.run(console, **sizes, seconds=seconds), out, overwrite)
 
 
 @bench.command("data")
@@ -120,12 +133,14 @@ def tokenizing(
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
     processes: Annotated[int | None, typer.Option(min=1, help="Ours; default: one a core.")] = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Building a token store beside `datasets.map` with the same tokenizer, as ratios."""
     from toeplix.bench import tokenizing as building
 
+    _check(out, overwrite)
     names, size = sources or ["python"], int(megabytes * 1e6)
-    _report(building.run(_console(None), names, size, vocab, rounds, processes), out)
+    _report(building.run(_console(None), names, size, vocab, rounds, processes), out, overwrite)
 
 
 @bench.command()
@@ -133,11 +148,13 @@ def spectrum(
     seconds: Annotated[float, typer.Option(min=0.01, help="Time for each contender.")] = 1.0,
     threads: Threads = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Certified indices of filters beside companion roots and uniform sampling."""
     from toeplix.bench import spectrum as filters
 
-    _report(filters.run(_console(threads), seconds), out)
+    _check(out, overwrite)
+    _report(filters.run(_console(threads), seconds), out, overwrite)
 
 
 @bench.command("eval")
@@ -153,12 +170,14 @@ def evaluating(
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
     threads: Threads = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Evaluating ARC-Easy beside the pure forward passes that it needs, as ratios."""
     from toeplix.bench import evaluating as scoring
 
+    _check(out, overwrite)
     sizes = {"dim": dim, "depth": depth, "vocab": vocab, "context": 512}
-    _report(scoring.run(_console(threads), data_root, questions, sizes, rounds), out)
+    _report(scoring.run(_console(threads), data_root, questions, sizes, rounds), out, overwrite)
 
 
 @bench.command()
@@ -176,12 +195,14 @@ def serve(
     vocab: Annotated[int, typer.Option(min=270, help="Tokens.")] = 8000,
     threads: Threads = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """`toeplix serve` under load: many clients beside one, and whether every answer is right."""
     from toeplix.bench import serving
     from toeplix.config import Model
 
     console = _console(threads)
+    _check(out, overwrite)
     counts = clients or [1, 4, 16]
     model = Model(dim=dim, depth=depth, context=context, vocab=vocab)
     found = serving.run(
@@ -193,7 +214,7 @@ def serve(
         new=new,
         rounds=rounds,
     )
-    _report(found, out)
+    _report(found, out, overwrite)
 
 
 def _console(threads: int | None) -> Console:
@@ -205,9 +226,16 @@ def _console(threads: int | None) -> Console:
     return console if console.is_terminal else Console(width=140)  # a file has room
 
 
-def _report(document: dict[str, Any], out: Path | None) -> None:
-    """The document as the last line, for programs."""
+def _check(out: Path | None, overwrite: bool) -> None:
+    """Before minutes of measuring, not after them."""
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(document, indent=1) + "\n")
+        check_output(out, overwrite=overwrite)
+
+
+def _report(document: dict[str, Any], out: Path | None, overwrite: bool) -> None:
+    """The document as the last line, for programs."""
+    document = {"origin": MARK, **document}
+    if out is not None:
+        text = json.dumps(document, indent=1) + "\n"
+        write_output(out, lambda aside: aside.write_text(text), overwrite=overwrite)
     print(json.dumps(document))

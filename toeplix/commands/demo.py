@@ -9,6 +9,9 @@ import typer
 def demo(
     out: Annotated[Path, typer.Option(help="Where everything is written.")] = Path("runs/demo"),
     steps: Annotated[int, typer.Option(min=2, help="Of the Toeplitz model.")] = 500,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
+    ] = False,
 ) -> None:
     """Train a small Toeplitz model and a Transformer of equal compute, and let the first one write.
 
@@ -26,7 +29,7 @@ def demo(
     keep_freed_memory()
     console = Console(highlight=False)
     try:
-        found = run_demo(out, steps=steps, say=console.print, bar=bar)
+        found = run_demo(out, steps=steps, say=console.print, bar=bar, overwrite=overwrite)
     except Stopped as stopped:
         console.print(str(stopped))
         raise typer.Exit(130) from None

@@ -1,5 +1,6 @@
 """`toeplix eval`: benchmarks, with the stock lm-evaluation-harness."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -39,29 +40,34 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="Directory for rows.jsonl and the harness's JSON.")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
+    ] = False,
 ) -> None:
     """Evaluate models on benchmarks, side by side.
 
     Everything about a task is the harness's own. Prompts hold no examples beyond the task's own.
     """
     from toeplix.evaluation import harness, table
+    from toeplix.files import check_output, directory
 
     wanted = [name for name in (part.strip() for part in tasks.split(",")) if name]
     if not wanted:
         raise typer.BadParameter("--tasks names no task")
-    if out is not None:  # better now than after an hour
-        out.mkdir(parents=True, exist_ok=True)
-    report = harness.evaluate(
-        models,
-        wanted,
-        root=data_root,
-        batch=batch,
-        device=device,
-        limit=limit,
-        available=available,
-    )
-    if out is not None:
-        report.save(out)
+    with nullcontext() if out is None else directory(out):  # better now than after an hour
+        if out is not None:
+            check_output(*harness.outputs(harness.labels(models), out), overwrite=overwrite)
+        report = harness.evaluate(
+            models,
+            wanted,
+            root=data_root,
+            batch=batch,
+            device=device,
+            limit=limit,
+            available=available,
+        )
+        if out is not None:
+            report.save(out, overwrite=overwrite)
     console = Console()
     console = console if console.is_terminal else Console(width=140)  # a file has room
     console.print(table.full_table(report.rows))

@@ -8,7 +8,11 @@ from typing import Annotated, Any
 import typer
 
 RESULTS = Annotated[Path, typer.Option(help="Directory of rows.")]
+FIGURES = Annotated[Path, typer.Option(help="Directory of drawings.")]
 SCALE = Annotated[str, typer.Option(help="How large: paper (GPUs), laptop, or smoke.")]
+OVERWRITE = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
+]
 NAMES = Annotated[
     list[str] | None,
     typer.Argument(metavar="EXPERIMENT...", help="Names, or 'all'; none: they are listed."),
@@ -62,14 +66,15 @@ def figure(
     names: NAMES = None,
     scale: SCALE = "laptop",
     results: RESULTS = Path("results"),
-    out: Annotated[Path, typer.Option(help="Directory of drawings.")] = Path("figures"),
+    out: FIGURES = Path("toeplix-report/figures"),
+    overwrite: OVERWRITE = False,
 ) -> None:
     """Draw experiments from the rows on disk."""
     from toeplix.experiments.report import draw
 
     _scale(scale)
     for name in _chosen(names):
-        print(draw(name, scale, results=results, figures=out))
+        print(draw(name, scale, results=results, figures=out, overwrite=overwrite))
 
 
 def report(
@@ -80,39 +85,41 @@ def report(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="The page; default: RUN/report.html or runs/experiments.html."
+            metavar="[FILE]",
+            help="The page; default: RUN/report.html or toeplix-report/experiments.html.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The document of claims.")] = Path(
-        "docs/experiments.md"
+        "toeplix-report/experiments.md"
     ),
     html: Annotated[
         bool,
         typer.Option("--html", help="One HTML page that needs no other file; it may be named."),
     ] = False,
     results: RESULTS = Path("results"),
-    figures: Annotated[Path, typer.Option(help="Directory of drawings.")] = Path("figures"),
+    figures: FIGURES = Path("toeplix-report/figures"),
+    overwrite: OVERWRITE = False,
 ) -> None:
     """Report on a run, in words or as one HTML page to send around, or on the paper's claims.
 
     `toeplix report RUN --html [FILE]`: loss curves, settings, cost, the last sample, and the symbols of
     the filters; without --html the words that the run left. `toeplix report`: draws all figures and
     writes the table of claims (what holds, what fails, what is open) as a document and as a page
-    (`--html [FILE]`).
+    (`--html [FILE]`). A file that toeplix did not write is never replaced without --overwrite.
     """
     if run is not None and file is None and run.suffix == ".html" and not run.is_dir():
         run, file = None, run  # no run: the page of claims, by its name
     if run is not None:
-        print(_of_run(run, file, html or file is not None))
+        print(_of_run(run, file, html or file is not None, overwrite))
         return
     from toeplix.experiments.report import write
 
-    page = file or Path("runs/experiments.html")
-    write(out, page, results=results, figures=figures)
+    page = file or Path("toeplix-report/experiments.html")
+    write(out, page, results=results, figures=figures, overwrite=overwrite)
     print(f"{out}\n{page}")
 
 
-def _of_run(run: Path, file: Path | None, html: bool) -> Any:
+def _of_run(run: Path, file: Path | None, html: bool, overwrite: bool) -> Any:
     from toeplix.summary import REPORT
 
     if not html and run.is_dir():
@@ -123,7 +130,7 @@ def _of_run(run: Path, file: Path | None, html: bool) -> Any:
         return (run / REPORT).read_text(encoding="utf-8").rstrip()
     from toeplix.explorer import run_report
 
-    return run_report.write(run, file)
+    return run_report.write(run, file, overwrite=overwrite)
 
 
 def _chosen(names: list[str] | None) -> list[str]:

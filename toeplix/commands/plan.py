@@ -31,6 +31,7 @@ def plan(
     from rich.console import Console
     from rich.table import Table
 
+    from toeplix.files import read_json, reading
     from toeplix.plan import HARDWARE, this_cpu
     from toeplix.plan import plan as planned
     from toeplix.presets import PRESETS, changed, preset
@@ -46,10 +47,8 @@ def plan(
             raise typer.BadParameter(
                 f"{name} is no preset ({', '.join(PRESETS)}), no run.json and no directory of a run"
             )
-        try:
-            run = Run.from_dict(json.loads(file.read_text()))
-        except (ValueError, TypeError, AttributeError) as problem:
-            raise ValueError(f"{file} is no record of a run: {problem}") from problem
+        with reading(file, "it is no record of a run"):
+            run = Run.from_dict(read_json(file))
     given = {"precision": precision, "batch": batch, "accumulate": accumulate, "parallel": parallel}
     run = changed(run, {key: value for key, value in given.items() if value is not None})
     device = this_cpu() if hardware == "cpu" else HARDWARE[hardware]

@@ -17,6 +17,9 @@ def spectrum(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Or print the table only.")
     ] = True,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
+    ] = False,
     errata: Annotated[
         bool, typer.Option("--errata", help="Show what is wrong with the paper's Table 1, instead.")
     ] = False,
@@ -40,15 +43,17 @@ def spectrum(
         return
     if checkpoint is None:
         raise typer.BadParameter("name a checkpoint: toeplix spectrum runs/mine/model")
-    from toeplix.spectrum import layers, report
+    from toeplix.files import check_output
+    from toeplix.spectrum import layers, page, report
 
     _installed("scipy", *(["matplotlib"] if figures else []))
     found, config = layers.read(checkpoint)
+    folder = out or checkpoint / "spectrum"
+    if figures:
+        check_output(*page.outputs(folder), overwrite=overwrite)
     start = layers.initialisation(config)
     with console.status("") as status:
         rows = report.rows(found, start, lambda name: status.update(f"measuring {name}"))
-    from toeplix.spectrum import page
-
     table = Table(title=f"{checkpoint}: filters start as {start}")
     for number, column in enumerate(page.COLUMNS):
         last = number + 1 == len(page.COLUMNS)
@@ -57,8 +62,7 @@ def spectrum(
         table.add_row(*(fill(row) for fill in page.COLUMNS.values()))
     console.print(table)
     if figures:
-        folder = out or checkpoint / "spectrum"
-        written = page.write(found, rows, folder, str(checkpoint), config)
+        written = page.write(found, rows, folder, str(checkpoint), config, overwrite=overwrite)
         console.print(f"{written} and, beside it, rows.json and the figures", markup=False)
 
 

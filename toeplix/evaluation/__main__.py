@@ -8,11 +8,18 @@ The same as `import toeplix.evaluation.model` before `lm_eval.__main__.cli_evalu
 import sys
 from pathlib import Path
 
-from lm_eval.__main__ import cli_evaluate
+from toeplix import exits
 
-import toeplix.evaluation.model  # noqa: F401 - registers the model type
 
-if __name__ == "__main__":
+def main() -> None:
+    from lm_eval.__main__ import cli_evaluate
+
+    import toeplix.evaluation.model  # noqa: F401 - registers the model type
+
     if len(sys.argv) > 1 and "--include_path" not in sys.argv and sys.argv[1] != "ls":
         sys.argv += ["--include_path", str(Path(__file__).parent / "tasks")]
     cli_evaluate()
+
+
+if __name__ == "__main__":
+    exits.run(main)

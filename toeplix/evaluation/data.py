@@ -85,7 +85,14 @@ def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
         raise MissingData(
             f"{called}: {problem}: put the file there, or leave --data-root out to read the hub's"
         ) from problem
-    except (ValueError, KeyError, IndexError, TypeError) as problem:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,  # a number too large for any column
+        RecursionError,
+    ) as problem:
         reason = str(problem) if isinstance(problem, ValueError) else repr(problem)
         raise MissingData(
             f"{called}: a file under {root} is not in its published format: {reason}"

@@ -7,11 +7,12 @@ questions, their order and the tasks stay what they are. `note` says what a read
 know where a file is not the one that the hub has.
 """
 
+import contextlib
 import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,51 +36,93 @@ def find(root: Path, *patterns: str) -> Path:
     raise FileNotFoundError(f"no {' or '.join(patterns)} under {root}")
 
 
-def json_lines(file: Path, **kinds: type) -> Rows:
-    """An object a line, in which these fields are of these kinds."""
+@contextlib.contextmanager
+def at(place: object) -> Iterator[None]:
+    """Tell where in a file something is not in its published format: a line, or a question."""
+    try:
+        yield
+    except KeyError as problem:
+        raise ValueError(f"{place}: field {problem} is missing") from problem
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
+        raise ValueError(f"{place}: {problem}") from problem
+
+
+def json_lines(
+    file: Path, convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None, **kinds: type
+) -> Rows:
+    """An object a line, in which these fields are of these kinds; `convert` may complain further."""
     rows = []
-    with open(file, encoding="utf-8") as lines:
+    with open(file, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line)
-            except ValueError as problem:
-                raise ValueError(f"{file}, line {number}: no JSON ({problem})") from problem
-            if not isinstance(row, dict):
-                raise ValueError(f"{file}, line {number}: no JSON object, but {row!r:.60}")
-            for name, kind in kinds.items():
-                if not isinstance(value := row.get(name), kind):
-                    raise ValueError(
-                        f"{file}, line {number}: field {name} is {value!r:.60}, no {kind.__name__}"
-                    )
-            rows.append(row)
+            with at(f"{file}, line {number}"):
+                row = _object(line)
+                for name, kind in kinds.items():
+                    if not isinstance(value := row.get(name), kind):
+                        raise ValueError(f"field {name} is {value!r:.60}, no {kind.__name__}")
+                rows.append(row if convert is None else convert(row))
     return rows
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as problem:
+        raise ValueError(f"no JSON ({problem})") from problem
+    except RecursionError as problem:
+        raise ValueError("no JSON that can be read: nested too deeply") from problem
+    if not isinstance(row, dict):
+        raise ValueError(f"no JSON object, but {row!r:.60}")
+    return row
+
+
+def one_of(name: str, value: Any, known: Collection[Any]) -> Any:
+    """A field that says which choice is right."""
+    if value not in known:
+        raise ValueError(
+            f"field {name} is {value!r:.60}, none of {', '.join(map(str, known)):.200}"
+        )
+    return value
+
+
+def texts(name: str, values: Any) -> list[str]:
+    """A field that lists texts."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"field {name} is {values!r:.60}, no list of texts")
+    return values
 
 
 def arc(root: Path, name: str) -> Found:
     """ARC-Easy-Test.jsonl of AI2's archive."""
     file = find(root, f"{name}-Test.jsonl")
-    return Found({"test": [_arc(row) for row in json_lines(file)]}, file)
+    return Found({"test": json_lines(file, _arc, question=dict, answerKey=str)}, file)
 
 
 def _arc(row: dict[str, Any]) -> dict[str, Any]:
     question = row["question"]
-    choices = question["choices"]
+    choices = {
+        key: texts(key, [choice[key] for choice in question["choices"]])
+        for key in ("text", "label")
+    }
     return {
         "id": row["id"],
         "question": question["stem"],
-        "choices": {key: [choice[key] for choice in choices] for key in ("text", "label")},
-        "answerKey": row["answerKey"],
+        "choices": choices,
+        "answerKey": one_of("answerKey", row["answerKey"], choices["label"]),
     }
 
 
 def hellaswag(root: Path, name: str) -> Found:
     """hellaswag_val.jsonl of the authors' repository."""
     file = find(root, "hellaswag_val.jsonl")
-    texts = {"ctx_a": str, "ctx_b": str, "activity_label": str, "endings": list}
-    rows = [row | {"label": str(row["label"])} for row in json_lines(file, **texts)]
-    return Found({"validation": rows}, file)
+    kinds = {"ctx_a": str, "ctx_b": str, "activity_label": str, "endings": list}
+    return Found({"validation": json_lines(file, _hellaswag, **kinds)}, file)
+
+
+def _hellaswag(row: dict[str, Any]) -> dict[str, Any]:
+    numbers = [str(number) for number in range(len(texts("endings", row["endings"])))]
+    return row | {"label": one_of("label", str(row["label"]), numbers)}
 
 
 def lambada(root: Path, name: str) -> Found:
@@ -91,8 +134,17 @@ def lambada(root: Path, name: str) -> Found:
 def ifeval(root: Path, name: str) -> Found:
     """input_data.jsonl of google-research/instruction_following_eval."""
     file = find(root, "ifeval/**/input_data.jsonl", "input_data.jsonl")
-    rows = json_lines(file, key=int, prompt=str, instruction_id_list=list, kwargs=list)
-    return Found({"train": rows}, file)
+    kinds = {"key": int, "prompt": str, "instruction_id_list": list, "kwargs": list}
+    return Found({"train": json_lines(file, _ifeval, **kinds)}, file)
+
+
+def _ifeval(row: dict[str, Any]) -> dict[str, Any]:
+    count = len(texts("instruction_id_list", row["instruction_id_list"]))
+    if len(row["kwargs"]) != count or not all(isinstance(each, dict) for each in row["kwargs"]):
+        raise ValueError(
+            f"field kwargs must be a list of {count} objects, one for each instruction"
+        )
+    return row
 
 
 def swde(root: Path, name: str) -> Found:
@@ -136,26 +188,37 @@ def squad_completion(root: Path, name: str) -> Found:
             "value": asked["answers"][0]["text"],
         }
         for title, context, asked in _squad(file)
+        if asked["answers"]
     ]
     note = "questions of SQuAD v1.1: based-squad has a part of them, rewritten as texts to go on"
     return Found({"validation": rows}, file, note)
 
 
-def _squad(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for article in json.loads(file.read_text(encoding="utf-8"))["data"]:
-        for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                yield article["title"], paragraph["context"], asked
+def _squad(file: Path) -> list[tuple[str, str, dict[str, Any]]]:
+    found = []
+    with at(file):
+        for number, article in enumerate(_object(file.read_bytes())["data"], 1):
+            with at(f"article {number}"):
+                title = article["title"]
+                for paragraph in article["paragraphs"]:
+                    for asked in paragraph["qas"]:
+                        with at(f"question {asked['id']!r:.60}"):
+                            texts("answers", [answer["text"] for answer in asked["answers"]])
+                            texts("question", [asked["question"], title, paragraph["context"]])
+                        found.append((title, paragraph["context"], asked))
+    return found
 
 
 def xwinograd(root: Path, name: str) -> Found:
     """dataset.tsv of crosslingual_winograd: language, origin, ..., sentence, words, pronoun, options."""
     file = find(root, "xwinograd/**/dataset.tsv", "*winograd*/**/dataset.tsv", "dataset.tsv")
     rows = []
-    with open(file, encoding="utf-8", newline="") as lines:
-        for fields in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
+    with at(file), open(file, encoding="utf-8", newline="") as lines:
+        tabs = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        for fields in tabs:
             if fields and fields[0] == name:
-                rows.append(_winograd(fields[3], *map(json.loads, fields[4:7])))
+                with at(f"line {tabs.line_num}"):
+                    rows.append(_winograd(fields[3], *map(json.loads, fields[4:7])))
     return Found({"test": rows}, file)
 
 
@@ -167,7 +230,10 @@ def _winograd(sentence: str, words: list[str], pronoun: Any, options: Any) -> di
         letters += not sentence[place].isspace()
         place += 1
     gap = sentence[:place] + "_" + sentence[place + len(pronoun[0]) :]
-    right = [option[3] for option in options].index(True)
+    correct = [option[3] for option in options[:2]]
+    if correct.count(True) != 1:
+        raise ValueError(f"one of two options must be the right one, not {correct!r:.60}")
+    right = correct.index(True)
     return {
         "sentence": gap,
         "option1": options[0][0],
@@ -222,7 +288,10 @@ def glue(root: Path, name: str) -> Found:
     task = GLUE[name]
     splits, files = {}, [find(root, f"{task.folder}/{file}") for _, file in task.files]
     for (split, _), file in zip(task.files, files, strict=True):
-        splits[split] = [_glue(row, task, file) for row in table(file)]
+        splits[split] = []
+        for number, row in enumerate(table(file), 1):
+            with at(f"{file}, row {number}"):
+                splits[split].append(_glue(row, task, file))
     return Found(splits, files[0])
 
 
@@ -234,13 +303,22 @@ def _glue(row: dict[str | int, str], task: Glue, file: Path) -> dict[str, Any]:
             raise ValueError(f"{file} has no column {' or '.join(map(str, names))}")
         found[column] = values[0]
     label = found["label"]
+    numbers = [str(number) for number in range(len(task.labels))]
+    label = one_of("label", label, [*task.labels, *numbers])
     found["label"] = task.labels.index(label) if label in task.labels else int(label)
     return found
 
 
 def table(file: Path) -> list[dict[str | int, str]]:
     """Tab-separated rows, by name and by number. A quote is a letter, unless it encloses a field."""
-    text = file.read_text(encoding="utf-8-sig")
+    with at(file):
+        text = file.read_text(encoding="utf-8-sig")
+        if not text.strip():
+            raise ValueError("it is empty")
+        return _rows_of(text)
+
+
+def _rows_of(text: str) -> list[dict[str | int, str]]:
     rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE))
     if any(len(row) != len(rows[0]) for row in rows if row):
         quoted = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
@@ -277,7 +355,8 @@ def wikitext(root: Path, name: str) -> Found:
         first = first or file
         if not file.name.endswith(".raw"):
             note = "rare words are <unk> in this file, unlike in wikitext-2-raw"
-        text = file.read_text(encoding="utf-8")
+        with at(file):
+            text = file.read_text(encoding="utf-8")
         starts = [match.start() for match in re.finditer(r"^ = [^=].*[^=] = $", text, re.MULTILINE)]
         pieces = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
         splits[split] = [{"page": piece} for piece in pieces]
@@ -295,16 +374,17 @@ def longbench(root: Path, name: str) -> Found:
         file = find(root, f"[Ll]ong[Bb]ench*/**/{name}.jsonl", f"MiniLongBench_{name}.json")
         note = "MiniLongBench, a small part of LongBench"
         return Found({"test": taken_apart(file, name)}, file, note)
-    rows = [
-        {
-            "question": row["input"],
-            "context": row["context"],
-            "answers": row["answers"],
-            "all_classes": row.get("all_classes") or [],
-        }
-        for row in json_lines(file, input=str, context=str, answers=list)
-    ]
-    return Found({"test": rows}, file)
+    kinds = {"input": str, "context": str, "answers": list}
+    return Found({"test": json_lines(file, _longbench, **kinds)}, file)
+
+
+def _longbench(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "question": row["input"],
+        "context": row["context"],
+        "answers": texts("answers", row["answers"]),
+        "all_classes": texts("all_classes", row.get("all_classes") or []),
+    }
 
 
 FORMATS: dict[str, Callable[[Path, str], Found]] = {

@@ -20,7 +20,7 @@ from typing import Any
 from toeplix.evaluation import paper
 from toeplix.evaluation.data import MissingData, dataset, sources
 from toeplix.evaluation.squad import singles
-from toeplix.files import replace_file
+from toeplix.files import MARK, read_json, write_output
 
 SILENCE = "silence"  # among models: one that says nothing (silence.py)
 # folders of the stock tasks that are looked through first: all of them take half a minute
@@ -40,16 +40,23 @@ class Report:
     notes: dict[str, str] = field(default_factory=dict)  # by data set
     missing: list[str] = field(default_factory=list)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """`rows.jsonl`, and the harness's own JSON for every model."""
         from lm_eval.utils import handle_non_serializable
 
-        folder.mkdir(parents=True, exist_ok=True)
-        for model, results in self.harness.items():
-            text = json.dumps(results, indent=2, default=handle_non_serializable) + "\n"
-            name = re.sub(r"[^\w.-]+", "_", model) + ".json"
-            _write(folder / name, text)
-        _write(folder / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in self.rows))
+        *documents, lines = outputs(list(self.harness), folder)
+        for file, results in zip(documents, self.harness.values(), strict=True):
+            marked = {"origin": MARK, **results}
+            text = json.dumps(marked, indent=2, default=handle_non_serializable) + "\n"
+            _write(file, text, overwrite)
+        marked_rows = [{"origin": MARK, **row} for row in self.rows]
+        _write(lines, "".join(json.dumps(row) + "\n" for row in marked_rows), overwrite)
+
+
+def outputs(labels: Sequence[str], folder: Path) -> list[Path]:
+    """The files that `Report.save` writes: one for each model, then the rows of all."""
+    names = [re.sub(r"[^\w.-]+", "_", label) + ".json" for label in labels]
+    return [*(folder / name for name in names), folder / "rows.jsonl"]
 
 
 def evaluate(
@@ -137,10 +144,7 @@ def open_model(name: str, *, batch: int | str = "auto", device: str | None = Non
     config = folder / "config.json"
     if folder.is_dir() and not config.is_file():
         raise FileNotFoundError(f"{folder} is no checkpoint: there is no config.json in it")
-    try:
-        described = json.loads(config.read_text()) if config.is_file() else {}
-    except ValueError as problem:
-        raise ValueError(f"{config} is damaged: {problem}") from problem
+    described = read_json(config) if config.is_file() else {}
     if described.get("model_type") == "toeplix":
         return Checkpoint(folder, batch_size=batch, device=device)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(".")):
@@ -280,5 +284,5 @@ def by_question(metric: str, samples: Sequence[dict[str, Any]]) -> list[float] |
     return numbers if len(numbers) == len(values) else None
 
 
-def _write(file: Path, text: str) -> None:
-    replace_file(file, lambda aside: aside.write_text(text, encoding="utf-8"))
+def _write(file: Path, text: str, overwrite: bool) -> None:
+    write_output(file, lambda aside: aside.write_text(text, encoding="utf-8"), overwrite=overwrite)

@@ -9,20 +9,22 @@ import re
 from pathlib import Path
 from typing import Any
 
+from toeplix.evaluation.formats import at, texts
+from toeplix.files import read_json
+
 
 def taken_apart(file: Path, name: str) -> list[dict[str, Any]]:
     """Rows with `context`, `question`, `answers` and `all_classes`."""
     template = stock_template(name)
     rows = []
-    for number, row in json.loads(file.read_text(encoding="utf-8")).items():
-        gold = row["gold"]
-        classes = gold["all_classes"] if isinstance(gold, dict) else []
-        answers = gold["answers"] if isinstance(gold, dict) else gold
-        try:
+    for number, row in read_json(file).items():
+        with at(f"{file}, prompt {number}"):
+            gold = row["gold"]
+            classes = gold["all_classes"] if isinstance(gold, dict) else []
+            answers = gold["answers"] if isinstance(gold, dict) else gold
             fields = fields_of(row["origin_prompt"], template)
-        except ValueError as problem:
-            raise ValueError(f"{file}, prompt {number}: {problem}") from problem
-        rows.append({**fields, "answers": answers, "all_classes": classes})
+            found = {"answers": texts("answers", answers), "all_classes": classes or []}
+            rows.append({**fields, **found})
     return rows
 
 

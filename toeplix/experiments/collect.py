@@ -20,6 +20,7 @@ from typing import Any
 from toeplix.data.growing import locked
 from toeplix.experiments import load, rows
 from toeplix.experiments.scale import Scale
+from toeplix.files import directory
 from toeplix.stopping import follow_parent
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
@@ -44,13 +45,18 @@ def collect(
     """All rows of an experiment, after measuring what is missing. Failed cases have none."""
     experiment = load(name)
     file = results_file(name, scale.name, results)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    work.mkdir(parents=True, exist_ok=True)
     tried: set[str] = set()
-    with locked(file.parent), workers(1 if experiment.ALONE else jobs) as measure_all:
+    with (
+        directory(file.parent),
+        directory(work),
+        locked(file.parent),
+        workers(1 if experiment.ALONE else jobs) as measure_all,
+    ):
         for _ in range(TRIES):
             present = known(experiment.Case, file)
-            records = [rows.record(case) for case in experiment.cases(scale, rows.flat(file))]
+            with rows.interpreting(file):
+                cases = experiment.cases(scale, rows.flat(file))
+            records = [rows.record(case) for case in cases]
             wanted = {rows.key(fields): fields for fields in records}
             missing = [
                 fields
@@ -73,17 +79,19 @@ def known(kind: type, file: Path) -> dict[str, dict[str, Any]]:
     """Rows by case. Fields that cases got later take their defaults; rows of other fields are old."""
     found = {}
     for row in rows.read(file).values():
-        with contextlib.suppress(TypeError):
+        with contextlib.suppress(TypeError, ValueError):
             found[rows.key(rows.record(kind(**row["case"])))] = row
     return found
 
 
 def measured(name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:
-    """One case to its row, whatever happens."""
+    """One case to its row, whatever happens; a package that is not installed is no result."""
     experiment = load(name)
     start = time.monotonic()
     try:
         outcome: dict[str, Any] = {"found": experiment.measure(experiment.Case(**fields), work)}
+    except ModuleNotFoundError:
+        raise
     except Exception as problem:  # recorded; others go on
         outcome = {"error": f"{type(problem).__name__}: {problem}"}
     seconds = round(time.monotonic() - start, 2)
@@ -149,7 +157,7 @@ def _here(name: str, cases: list[dict[str, Any]], work: Path) -> Iterator[dict[s
 def _side_by_side(
     slots: list[_Slot], name: str, cases: list[dict[str, Any]], work: Path
 ) -> Iterator[dict[str, Any]]:
-    ended: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[dict[str, Any] | ModuleNotFoundError] = queue.SimpleQueue()
     waiting = list(reversed(cases))
 
     def drive(slot: _Slot) -> None:
@@ -160,6 +168,8 @@ def _side_by_side(
                 return
             try:
                 ended.put(slot.measure(name, fields, work))
+            except ModuleNotFoundError as problem:
+                ended.put(problem)
             except BaseException as problem:  # every case that was taken gets its row
                 error = f"{type(problem).__name__}: {problem}"
                 if isinstance(problem, BrokenProcessPool):
@@ -170,7 +180,10 @@ def _side_by_side(
         threading.Thread(target=drive, args=(slot,), daemon=True).start()
     try:
         for _ in cases:
-            yield ended.get()
+            row = ended.get()
+            if isinstance(row, ModuleNotFoundError):
+                raise row
+            yield row
     finally:
         waiting.clear()
 

@@ -74,9 +74,10 @@ def _squeezed(scale: Scale) -> dict[str, Any]:
 
 def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The filters by name, and how well the model does its task: trained, or read."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file, save_file
 
-    from toeplix.files import replace_file
+    from toeplix.files import read_json, reading, replace_file
 
     folder = work / "operators" / case.digest
     weights, scores = folder / "kernels.safetensors", folder / "scores.json"
@@ -92,7 +93,12 @@ def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             replace_file(weights, lambda aside: save_file(kept, aside))
             text = json.dumps(score)
             replace_file(scores, lambda aside: aside.write_text(text))
-    return load_file(weights), json.loads(scores.read_text())
+    remedy = f"delete {folder}, and it is trained again"
+    with reading(weights, remedy):
+        try:
+            return load_file(weights), read_json(scores, remedy)
+        except SafetensorError as problem:
+            raise ValueError(str(problem)) from problem
 
 
 def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:

@@ -88,7 +88,7 @@ def _fetched(name: str) -> Path:
 
 
 def _described(folder: Path) -> dict[str, Any]:
-    return read_json(folder / "config.json")
+    return dict(read_json(folder / "config.json"))
 
 
 def _foreign(folder: Path, *, fresh: bool) -> LanguageModel:
@@ -192,7 +192,12 @@ def probe(
 
 def beside(results: Path, scale: str = "laptop") -> list[dict[str, Any]]:
     """What the experiment found about our models, matched, for comparison; nothing if it never ran."""
-    measured = rows.flat(results_file("retention", scale, results))
+    file = results_file("retention", scale, results)
+    with rows.interpreting(file):
+        return _compared(rows.flat(file))
+
+
+def _compared(measured: list[rows.Row]) -> list[dict[str, Any]]:
     alone = retention.alone(measured)
     found = []
     for name in retention.COMPARED:

@@ -1,7 +1,8 @@
-"""docs/experiments.md and its page: claims and figures, made from the rows on disk and nothing else."""
+"""The document of claims, with figures, and its page: made from the rows on disk and nothing else."""
 
 import base64
 import inspect
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 from toeplix.experiments import EXPERIMENTS, load, rows
 from toeplix.experiments.claims import CLAIMS, Claim, Verdict
 from toeplix.experiments.collect import RESULTS, results_file
-from toeplix.files import replace_file
+from toeplix.files import MARK, check_output, write_output
 
-FIGURES = Path("figures")
+# a name that no project has by chance; `make report` names those of this one
+REPORT = Path("toeplix-report")
+DOCUMENT, HTML = REPORT / "experiments.md", REPORT / "experiments.html"
+FIGURES = REPORT / "figures"
 SHOWN = ("paper", "laptop")  # smoke means nothing
 NOT_YET = "not yet measured"
 
@@ -21,7 +25,14 @@ def figure_file(name: str, scale: str, figures: Path = FIGURES) -> Path:
     return figures / f"{name}-{scale}.svg"
 
 
-def draw(name: str, scale: str, *, results: Path = RESULTS, figures: Path = FIGURES) -> Path:
+def draw(
+    name: str,
+    scale: str,
+    *,
+    results: Path = RESULTS,
+    figures: Path = FIGURES,
+    overwrite: bool = False,
+) -> Path:
     """The figure of an experiment from its rows."""
     from toeplix.experiments import style
 
@@ -33,7 +44,10 @@ def draw(name: str, scale: str, *, results: Path = RESULTS, figures: Path = FIGU
         )
     published = rows.flat(results_file(name, "published", results))
     target = figure_file(name, scale, figures)
-    style.save(load(name).figure(found, published), target)
+    check_output(target, overwrite=overwrite)
+    with rows.interpreting(results_file(name, scale, results)):
+        drawing = load(name).figure(found, published)
+    style.save(drawing, target, overwrite=overwrite)
     return target
 
 
@@ -42,15 +56,20 @@ def verdicts(results: Path = RESULTS) -> dict[str, dict[str, dict[str, Verdict]]
     found: dict[str, dict[str, dict[str, Verdict]]] = {name: {} for name in CLAIMS}
     for scale in SHOWN:
         for name in EXPERIMENTS:
-            here = rows.flat(results_file(name, scale, results))
-            for claim, verdict in (load(name).holds(here) if here else {}).items():
+            file = results_file(name, scale, results)
+            here = rows.flat(file)
+            with rows.interpreting(file):
+                held = load(name).holds(here) if here else {}
+            for claim, verdict in held.items():
                 found[claim].setdefault(scale, {})[name] = verdict
     return found
 
 
-def markdown(results: Path = RESULTS, figures: Path = FIGURES, base: Path = Path("docs")) -> str:
+def markdown(results: Path = RESULTS, figures: Path = FIGURES, base: Path = REPORT) -> str:
     """The whole document; links to figures are relative to `base`."""
     lines = [
+        f"<!-- {MARK} -->",
+        "",
         "# Experiments",
         "",
         "Written by `toeplix report` from the rows in `results/`; intervals are 95% over seeds, losses",
@@ -100,9 +119,10 @@ def _section(name: str, results: Path, figures: Path, base: Path) -> list[str]:
             continue
         file = figure_file(name, scale, figures)
         if file.exists():
-            link = Path(*[".."] * len(base.parts), file)
+            link = Path(os.path.relpath(file, base)).as_posix()
             lines += ["", f"![{name}, {scale} scale]({link})"]
-        lines += ["", *_table(experiment.table(found))]
+        with rows.interpreting(results_file(name, scale, results)):
+            lines += ["", *_table(experiment.table(found))]
         failed = [
             row for row in rows.read(results_file(name, scale, results)).values() if "error" in row
         ]
@@ -120,7 +140,7 @@ def _table(found: list[dict[str, Any]]) -> Iterable[str]:
         yield f"| {' | '.join(str(row.get(name, '')) for name in columns)} |"
 
 
-def page(text: str, base: Path = Path("docs")) -> str:
+def page(text: str, base: Path = REPORT) -> str:
     """The document as one HTML page, figures inside."""
     from markdown_it import MarkdownIt
 
@@ -131,11 +151,12 @@ def page(text: str, base: Path = Path("docs")) -> str:
         return f'src="data:image/svg+xml;base64,{data}"'
 
     body = re.sub(r'src="([^":]+\.svg)"', inlined, body)
-    return PAGE.format(body=body)
+    return PAGE.format(body=body, mark=MARK)
 
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>toeplix: experiments</title>
+<meta name="generator" content="{mark}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem;
@@ -153,18 +174,29 @@ code {{ font-size: 0.85em }}
 
 
 def write(
-    document: Path, html: Path | None, *, results: Path = RESULTS, figures: Path = FIGURES
+    document: Path,
+    html: Path | None,
+    *,
+    results: Path = RESULTS,
+    figures: Path = FIGURES,
+    overwrite: bool = False,
 ) -> None:
-    """Draw all figures that rows allow, then write both."""
-    for name in EXPERIMENTS:
-        for scale in SHOWN:
-            if rows.flat(results_file(name, scale, results)):
-                draw(name, scale, results=results, figures=figures)
+    """Draw all figures that rows allow, then write both. Nothing is written if something must not be."""
+    drawn = [
+        (name, scale)
+        for name in EXPERIMENTS
+        for scale in SHOWN
+        if rows.flat(results_file(name, scale, results))
+    ]
+    pages = [] if html is None else [html]
+    targets = [figure_file(name, scale, figures) for name, scale in drawn]
+    check_output(document, *pages, *targets, overwrite=overwrite)
+    for name, scale in drawn:
+        draw(name, scale, results=results, figures=figures, overwrite=overwrite)
     text = markdown(results, figures, document.parent)
-    document.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(document, lambda aside: aside.write_text(text, encoding="utf-8"))
-    if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(
-            html, lambda aside: aside.write_text(page(text, document.parent), encoding="utf-8")
-        )
+    for file, body in [(document, text), *((each, page(text, document.parent)) for each in pages)]:
+        _save(file, body, overwrite)
+
+
+def _save(file: Path, text: str, overwrite: bool) -> None:
+    write_output(file, lambda aside: aside.write_text(text, encoding="utf-8"), overwrite=overwrite)

@@ -12,8 +12,14 @@ import datetime
 import json
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from toeplix.files import DamagedFile, field, parse_json, printable, reading
+
+REMEDY = "delete the line, and `toeplix run` measures the case again"
+START = b'{"case": '  # of every row
 
 Row = dict[str, Any]  # fields of the case and numbers found, side by side
 
@@ -31,18 +37,30 @@ def read(file: Path) -> dict[str, dict[str, Any]]:
     """Rows as they were written, by case. A last line without its end was cut off, and is left out."""
     if not file.exists():
         return {}
+    if not file.is_file():
+        raise ValueError(f"{printable(file)} is no file of results")
     found = {}
-    for number, line in enumerate(file.read_text().splitlines(keepends=True), 1):
-        if not line.endswith("\n"):
-            continue
+    *lines, _ = file.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
+            for name, kind in (("case", dict), ("found", dict), ("error", str)):
+                if name == "case" or name in row:
+                    field(row, name, kind)
             found[key(row["case"])] = row
-        except (ValueError, KeyError, TypeError) as problem:
-            raise ValueError(
-                f"{file}, line {number} is not a row of results: {problem}"
+        except (ValueError, LookupError, TypeError, RecursionError) as problem:
+            reason = f"field {problem} is missing" if isinstance(problem, KeyError) else problem
+            raise DamagedFile(
+                f"{printable(file)}, line {number} is not a row of results: {reason}; {REMEDY}"
             ) from problem
     return found
+
+
+@contextlib.contextmanager
+def interpreting(file: Path) -> Iterator[None]:
+    """What goes wrong with rows that were read is told of their file: fields are missing or useless."""
+    with reading(file, f"a row is not of this experiment or version: {REMEDY}"):
+        yield
 
 
 def append(file: Path, row: dict[str, Any]) -> None:
@@ -50,7 +68,10 @@ def append(file: Path, row: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "ab+") as opened:
         opened.seek(0)
-        whole = opened.read().rfind(b"\n") + 1
+        before = opened.read()
+        whole = before.rfind(b"\n") + 1
+        if not before.startswith(START, whole) and not START.startswith(before[whole:]):
+            raise ValueError(f"{printable(file)} does not end in a row of results: {REMEDY}")
         opened.truncate(whole)
         opened.write(json.dumps(row).encode() + b"\n")
         opened.flush()

@@ -75,7 +75,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 def trained(case: Case, work: Path) -> tuple[Any, dict[str, Any]]:
     """The network of a case and what was found about it; it lies in `work` for whoever asks again."""
     from toeplix import checkpoint, probes
-    from toeplix.files import replace_file
+    from toeplix.files import read_json, replace_file
 
     folder = work / "solved" / case.digest
     report = folder / "found.json"  # written last: its presence means done
@@ -83,7 +83,7 @@ def trained(case: Case, work: Path) -> tuple[Any, dict[str, Any]]:
     with learning.alone(work, f"solved-{case.digest}"):
         if report.exists():
             kept = probes.load(folder) if auto else checkpoint.load(folder)
-            return kept, json.loads(report.read_text())
+            return kept, read_json(report, f"delete {folder}, and it is trained again")
         model = network(case)
         found = learn(model, case, work)
         if isinstance(model, probes.Autoencoder):

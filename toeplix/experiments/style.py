@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toeplix.files import replace_file
+from toeplix.files import MARK, write_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,13 +68,11 @@ def finish(axes: Any, *, x: str, y: str, title: str = "") -> None:
         axes.legend(fontsize=7, frameon=False)
 
 
-def save(drawing: Figure, file: Path) -> None:
+def save(drawing: Figure, file: Path, *, overwrite: bool = False) -> None:
     """The same rows give the same bytes: no date, no random names inside."""
     import matplotlib
 
-    file.parent.mkdir(parents=True, exist_ok=True)
+    how: dict[str, Any] = {"format": file.suffix[1:]}
+    how["metadata"] = {"Date": None, "Description": MARK}
     with matplotlib.rc_context({"svg.hashsalt": "toeplix", "svg.fonttype": "none"}):
-        replace_file(
-            file,
-            lambda aside: drawing.savefig(aside, format=file.suffix[1:], metadata={"Date": None}),
-        )
+        write_output(file, lambda aside: drawing.savefig(aside, **how), overwrite=overwrite)

@@ -17,7 +17,7 @@ from toeplix.counting import forward_flops
 from toeplix.data import Tokenizer
 from toeplix.data.tokenizer import TOKENS
 from toeplix.explorer.filters import Filters, half
-from toeplix.files import read_json, replace_file
+from toeplix.files import MARK, check_output, read_json, write_output
 from toeplix.generate import Sampling, generate
 from toeplix.logs import METRICS, read
 from toeplix.run import Run
@@ -34,17 +34,18 @@ PANELS = 24  # symbols that are drawn
 POINTS = 1500  # of one symbol
 
 
-def write(folder: Path, target: Path | None = None) -> Path:
+def write(folder: Path, target: Path | None = None, *, overwrite: bool = False) -> Path:
     """The page of a run, complete or not at all; finished or not, whatever is there is told."""
     run = _record(folder)
+    target = target or folder / NAME
+    check_output(target, overwrite=overwrite)
     rows = _rows(folder)
     if not rows:
         raise ValueError(f"{folder} has no rows in metrics.jsonl yet: there is nothing to report")
     text = page(folder, run, rows)
-    target = target or folder / NAME
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, lambda aside: aside.write_text(text, encoding="utf-8"))
-    return target
+    return write_output(
+        target, lambda aside: aside.write_text(text, encoding="utf-8"), overwrite=overwrite
+    )
 
 
 def _record(folder: Path) -> Run:
@@ -79,7 +80,7 @@ def page(folder: Path, run: Run, rows: list[dict[str, Any]]) -> str:
     model = record.pop("model")
     parts.append(f"<h2>Settings of the run</h2>{_pairs(record)}")
     parts.append(f"<h2>Settings of the model</h2>{_pairs(model)}")
-    return PAGE.format(title=escape(name), body="\n".join(parts))
+    return PAGE.format(title=escape(name), body="\n".join(parts), mark=MARK)
 
 
 def _sample(checkpoint: Path) -> str:
@@ -210,7 +211,7 @@ def svg(figure: "Figure") -> str:
 
 
 PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
+<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="{mark}">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>{title}: a training run</title>

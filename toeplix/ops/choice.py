@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 AUTO, AUTO_EXACT = "auto", "auto-exact"
+MAX_BYTES = 2**20  # of a file with a rule
 
 
 class Band(TypedDict):
@@ -66,18 +67,30 @@ def current_rule() -> Rule:
     """The built-in rule, with the devices that the user's file speaks of replaced."""
     file = rule_file()
     try:
-        measured = json.loads(file.read_text())["rule"]
-        check(measured)
+        return RULE | read(file)
     except FileNotFoundError:
         return RULE
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (OSError, ValueError) as problem:
         warnings.warn(
             f"ignoring the operator rule in {file} ({problem}); "
             "run `toeplix bench ops --tune` to write a new one, or delete the file",
             stacklevel=2,
         )
         return RULE
-    return RULE | measured
+
+
+def read(file: Path) -> Rule:
+    """The rule that a file holds, for the devices that it speaks of."""
+    with open(file, "rb") as opened:
+        text = opened.read(MAX_BYTES + 1)  # a device may have no end
+    try:
+        if len(text) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+        rule: Rule = json.loads(text)["rule"]
+        check(rule)
+    except (LookupError, TypeError, AttributeError, RecursionError) as problem:
+        raise ValueError(f"it is no such rule: {problem!r:.200}") from problem
+    return rule
 
 
 def check(rule: Rule) -> None:

@@ -85,7 +85,7 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
                     verify(file, metadata)
                     for name in opened.keys():  # noqa: SIM118 - not a dict
                         if KERNEL.match(name):
-                            weights[name] = opened.get_tensor(name)
+                            weights[name] = _taps(opened.get_tensor(name), f"{file}: {name}")
             except SafetensorError as problem:
                 raise DamagedFile(f"{file} is damaged: {problem}") from problem
             if "model" in metadata:
@@ -97,10 +97,17 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
     return found, config
 
 
+def _taps(kernel: Tensor, where: str) -> Tensor:
+    """Filters that can be analysed; those of half precision in single."""
+    if not kernel.is_floating_point() or not kernel.numel():
+        raise DamagedFile(f"{where} is no filter, but {kernel.dtype} of {tuple(kernel.shape)}")
+    return kernel if kernel.element_size() >= 4 else kernel.float()
+
+
 def _config(folder: Path) -> dict[str, Any]:
     try:
         described = read_json(folder / "config.json")
-    except (OSError, ValueError):
+    except (OSError, DamagedFile):
         return {}
     record = described.get("model", described)
     return record if isinstance(record, dict) else {}
@@ -108,4 +115,5 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def initialisation(config: Mapping[str, Any]) -> str:
     """How the filters of such a model start; the paper's noise where nothing is known."""
-    return INITIAL.get(str(config.get("frozen", "no")), config.get("filters", "kaiming"))
+    frozen, filters = (config.get(name) for name in ("frozen", "filters"))
+    return INITIAL.get(str(frozen), filters if isinstance(filters, str) else "kaiming")

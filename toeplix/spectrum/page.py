@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from toeplix.files import replace_file
+from toeplix.files import MARK, check_output, write_output
 from toeplix.spectrum import figures
 from toeplix.spectrum.layers import Layer
 from toeplix.spectrum.report import Row
@@ -90,7 +90,15 @@ def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value:+.1f}"
 
 
-def draw(found: Sequence[Layer], rows: Sequence[Row], folder: Path) -> list[Path]:
+def outputs(folder: Path) -> list[Path]:
+    """The files that `write` may write."""
+    drawings = [folder / f"{name}.{kind}" for name in PICTURES for kind in ("svg", "png")]
+    return [*drawings, folder / "rows.json", folder / "index.html"]
+
+
+def draw(
+    found: Sequence[Layer], rows: Sequence[Row], folder: Path, *, overwrite: bool = False
+) -> list[Path]:
     """All figures as SVG and PNG."""
     drawn = {
         "indices": figures.indices(rows),
@@ -107,23 +115,33 @@ def draw(found: Sequence[Layer], rows: Sequence[Row], folder: Path) -> list[Path
         for kind in ("svg", "png"):
             file = folder / f"{name}.{kind}"
             settings: dict[str, Any] = {"dpi": 130} if kind == "png" else {}
-            replace_file(file, partial(figure.savefig, format=kind, **settings))
-            files.append(file)
+            settings["metadata"] = {"Description": MARK}
+            save = partial(figure.savefig, format=kind, **settings)
+            files.append(write_output(file, save, overwrite=overwrite))
     return files
 
 
 def write(
-    found: Sequence[Layer], rows: Sequence[Row], folder: Path, source: str, config: dict[str, Any]
+    found: Sequence[Layer],
+    rows: Sequence[Row],
+    folder: Path,
+    source: str,
+    config: dict[str, Any],
+    *,
+    overwrite: bool = False,
 ) -> Path:
     """Figures, rows and page; the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draw(found, rows, folder)
-    document = {"checkpoint": source, "model": config, "rows": list(rows)}
+    check_output(*outputs(folder), overwrite=overwrite)
+    draw(found, rows, folder, overwrite=overwrite)
+    document = {"origin": MARK, "checkpoint": source, "model": config, "rows": list(rows)}
     text = json.dumps(document, indent=1, allow_nan=False) + "\n"
-    replace_file(folder / "rows.json", lambda aside: aside.write_text(text))
-    page = folder / "index.html"
-    replace_file(page, lambda aside: aside.write_text(html(rows, folder, source), encoding="utf-8"))
-    return page
+    write_output(folder / "rows.json", lambda aside: aside.write_text(text), overwrite=overwrite)
+    text_of_page = html(rows, folder, source)
+    return write_output(
+        folder / "index.html",
+        lambda aside: aside.write_text(text_of_page, encoding="utf-8"),
+        overwrite=overwrite,
+    )
 
 
 def html(rows: Sequence[Row], folder: Path, source: str) -> str:
@@ -144,11 +162,16 @@ def html(rows: Sequence[Row], folder: Path, source: str) -> str:
                 f"<figure>{image}<figcaption>{escape(words)} {link}</figcaption></figure>"
             )
     return PAGE.format(
-        title=escape(source), head=head, lines="\n".join(lines), pictures="\n".join(pictures)
+        title=escape(source),
+        head=head,
+        lines="\n".join(lines),
+        pictures="\n".join(pictures),
+        mark=MARK,
     )
 
 
-PAGE = """<!doctype html> <html lang="en"><meta charset="utf-8"><title>filters of {title}</title> <style>
+PAGE = """<!doctype html> <html lang="en"><meta charset="utf-8"><title>filters of {title}</title>
+<meta name="generator" content="{mark}"> <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }} table
 {{ border-collapse: collapse; font-size: 13px }} td, th {{ padding: 2px 8px; text-align: right;
 border-bottom: 1px solid #ddd }} td:first-child, th:first-child, td:last-child, th:last-child {{

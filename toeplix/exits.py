@@ -1,0 +1,239 @@
+"""How a command ends: its exit status, and one line on standard error when something went wrong.
+
+    0    done
+    2    foreseen: bad arguments, damaged files, missing packages, no room on disk, too little memory
+    70   unforeseen: a defect of this program. The line names a log file with the traceback
+    130  interrupted (Ctrl-C)
+    141  whoever read standard output has gone (`toeplix ... | head -1`): nothing is said
+
+TOEPLIX_DEBUG=1 shows the traceback of 2 and 70 on the screen. Nothing here may fail itself, whatever is
+closed, full or read-only. A stream that is closed (`>&-`) is opened as /dev/null: otherwise the next file
+that is opened would get its number, and what is printed would be written into it.
+"""
+
+import contextlib
+import datetime
+import io
+import os
+import platform
+import select
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import typer
+
+BAD_INPUT, UNFORESEEN, INTERRUPTED, NO_READER = 2, 70, 130, 141
+MAX_LINE = 2000  # characters of a message
+KEPT_LOGS = 50
+LOG_PREFIX = "error-"
+
+# the extra that brings a module; training brings all others
+EXTRAS = {"lm_eval": "eval", "matplotlib": "figures", "scipy": "experiments"}
+# the class above all complaints about arguments, wherever this version of typer keeps it
+Complaint: type[Exception] = typer.BadParameter.__mro__[2]
+# what PyTorch says, as a RuntimeError, of sizes that no memory has room for
+TOO_LARGE = ("DefaultCPUAllocator", "out of memory", "Storage size calculation overflowed")
+
+
+def run(command: Callable[[], object]) -> None:
+    """Run a command; leave the process with its exit status unless that is 0."""
+    open_streams()
+    before = _identity()
+    try:
+        found = command()
+        status = found if isinstance(found, int) else 0  # of typer.Exit, which becomes a result
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except SystemExit as leaving:
+        status = _left(leaving, before)
+    except BaseException as problem:
+        status = ended_by(problem)
+    if status := _flushed(status):
+        sys.exit(status)
+
+
+def open_streams() -> None:
+    """Standard streams that are open and can print any text: names of files need not be UTF-8."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            _to_nowhere(number)
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def ended_by(problem: BaseException) -> int:
+    """Say in one line what went wrong; the exit status that belongs to it."""
+    if isinstance(problem, typer.Abort):
+        if not isinstance(problem.__cause__, EOFError):
+            return INTERRUPTED
+        problem = problem.__cause__  # typer takes any end of a file for the user's
+    if isinstance(problem, BrokenPipeError) and _reader_is_gone():
+        return NO_READER
+    status, words = explained(problem)
+    if os.environ.get("TOEPLIX_DEBUG"):
+        _say(_traceback(problem).rstrip())
+    elif status == UNFORESEEN:
+        log = write_log(problem)
+        where = f"the traceback is in {log}" if log else "no log could be written"
+        _say(f"toeplix: {one_line(words)}; {where} (TOEPLIX_DEBUG=1 shows it here)")
+    elif words:  # empty when help was shown instead
+        _say(f"toeplix: {one_line(words)}")
+    return status
+
+
+def explained(problem: BaseException) -> tuple[int, str]:
+    """The exit status of a problem, and what is said of it."""
+    if isinstance(problem, Complaint):
+        return BAD_INPUT, problem.format_message()  # type: ignore[attr-defined]
+    if isinstance(problem, ModuleNotFoundError):
+        missing = (problem.name or "").partition(".")[0]
+        if missing != "toeplix":
+            hint = f"pip install 'toeplix[{EXTRAS.get(missing, 'train')}]'"
+            return BAD_INPUT, f"{problem}: {hint}"
+    if isinstance(problem, ValueError | OSError):
+        return BAD_INPUT, _words(problem)
+    if isinstance(problem, MemoryError) or (
+        isinstance(problem, RuntimeError) and any(word in str(problem) for word in TOO_LARGE)
+    ):
+        return BAD_INPUT, f"not enough memory: choose smaller sizes ({_words(problem)})"
+    return UNFORESEEN, f"unforeseen {type(problem).__name__}: {_words(problem)}"
+
+
+def one_line(text: str) -> str:
+    """A text as one line that any terminal takes, without its control characters."""
+    line = " ".join(text.split())
+    line = line if len(line) <= MAX_LINE else line[: MAX_LINE - 4] + " ..."
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in line
+    )
+
+
+def write_log(problem: BaseException) -> Path | None:
+    """The traceback in a file of the user's state directory, or else among temporary files."""
+    with contextlib.suppress(Exception):
+        now = datetime.datetime.now().astimezone()
+        from toeplix import __version__
+
+        lines = [
+            f"toeplix {__version__}, Python {platform.python_version()}, {platform.platform()}",
+            f"{now.isoformat(timespec='seconds')}: {sys.argv!r}",
+            _traceback(problem),
+        ]
+        body = "\n".join(lines).encode("utf-8", "backslashreplace")
+        for folder in _log_folders():
+            with contextlib.suppress(OSError):
+                return _written(folder, f"{LOG_PREFIX}{now:%Y%m%d-%H%M%S}-", body)
+    return None
+
+
+def _log_folders() -> Iterator[Path]:
+    """Never the working directory, which `tempfile` falls back to."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if os.path.isabs(state):
+        yield Path(state) / "toeplix"
+    temporary = Path(tempfile.gettempdir())
+    if temporary.resolve() != Path.cwd().resolve():
+        yield temporary
+
+
+def _written(folder: Path, prefix: str, body: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f"toeplix-{prefix}", suffix=".log", dir=folder)
+    try:
+        with open(handle, "wb") as opened:
+            opened.write(body)
+    except OSError:
+        os.unlink(name)
+        raise
+    mine = sorted(folder.glob(f"toeplix-{LOG_PREFIX}*.log"))
+    for old in mine[:-KEPT_LOGS]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+    return Path(name)
+
+
+def _traceback(problem: BaseException) -> str:
+    return "".join(traceback.format_exception(problem))
+
+
+def _words(problem: BaseException) -> str:
+    try:
+        return str(problem) or type(problem).__name__
+    except Exception:  # of an exception that cannot even be printed
+        return type(problem).__name__
+
+
+def _left(leaving: SystemExit, before: tuple[int, int] | None) -> int:
+    """Of `sys.exit`, which typer and rich call too when nobody reads what they print."""
+    chain: BaseException | None = leaving
+    while chain is not None:
+        gone = isinstance(chain, BrokenPipeError)
+        if gone and (_reader_is_gone() or _identity() != before):  # rich puts /dev/null there
+            return NO_READER
+        chain = chain.__cause__ or chain.__context__
+    if leaving.code is None or isinstance(leaving.code, int):
+        return leaving.code or 0
+    _say(str(leaving.code))
+    return 1
+
+
+def _reader_is_gone() -> bool:
+    """Whether standard output or standard error is a pipe that nobody reads any more."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError, AttributeError):
+            poll = select.poll()
+            poll.register(number, 0)
+            if any(event & select.POLLERR for _, event in poll.poll(0)):
+                return True
+    return False
+
+
+def _identity() -> tuple[int, int] | None:
+    try:
+        found = os.fstat(1)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(Exception):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _flushed(status: int) -> int:
+    """Bring out what was printed, now: at the end of the interpreter it would be too late to complain."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _to_nowhere(number)
+            status = status or NO_READER
+        except (OSError, ValueError) as problem:
+            _to_nowhere(number)
+            if number == 1:
+                _say(f"toeplix: standard output: {one_line(_words(problem))}")
+            status = status or BAD_INPUT
+        if number == 1 and status == NO_READER:
+            _to_nowhere(number)  # what is left in buffers has no reader either
+    return status
+
+
+def _to_nowhere(number: int) -> None:
+    with contextlib.suppress(OSError):
+        opened = os.open(os.devnull, os.O_RDWR)
+        if opened == number:
+            os.set_inheritable(number, True)
+        else:
+            os.dup2(opened, number)
+            os.close(opened)
