@@ -22,6 +22,7 @@ from typing import Any
 
 from toeplix.data.corpus import python_corpus
 from toeplix.data.reading import KINDS, Damaged, records, suffix_of
+from toeplix.files import DamagedFile, printable
 
 HUB = "hf:"
 
@@ -60,8 +61,8 @@ class Part:
                 yield value
         except Damaged as problem:
             place = problem.place or (f"{unit} {number}" if number else "at its start")
-            raise ValueError(
-                f"{self.name}, {place}: {problem.trouble}: {problem.remedy}"
+            raise DamagedFile(
+                printable(f"{self.name}, {place}: {problem.trouble}: {problem.remedy}")
             ) from problem
 
 
