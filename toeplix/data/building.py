@@ -64,11 +64,8 @@ class Recipe:
             raise ValueError(f"held_out={self.held_out} must be in [0, 1)")
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"limit={self.limit} must be at least 1")
-        if self.tokenizer is None and self.vocab < tokenizers.LEAST:
-            raise ValueError(
-                f"vocab={self.vocab} must be at least {tokenizers.LEAST}: 256 bytes, control tokens, "
-                "merges"
-            )
+        if self.tokenizer is None:
+            tokenizers.check_vocab(self.vocab)
 
 
 @dataclass(frozen=True, kw_only=True)
