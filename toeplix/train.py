@@ -86,6 +86,7 @@ def fit(
     *,
     say: Say = lambda line: None,
     report: Report = lambda row: None,
+    verify: bool = True,
 ) -> Path:
     """Train, or go on with it. The result is the directory of the model, for `toeplix.load`.
 
@@ -94,12 +95,16 @@ def fit(
         directory: where everything is written; it belongs to this run alone.
         say: gets lines for the user: where a run goes on, a damaged checkpoint.
         report: gets step, steps, loss and tokens_per_second after every step.
+        verify: read the store first, if that was not done since it was written (`Store.verify`).
     """
     folder = Path(directory)
     with joined() as processes:
         store = Store.open(run.data)
         _check(run, store)
-        folder.mkdir(parents=True, exist_ok=True)
+        if processes.first and not store.has_validation and store.notice:
+            say(store.notice)
+        if processes.first and verify:
+            store.verify(say)
         with locked(folder) if processes.first else contextlib.nullcontext():
             _claim(run, folder, processes)
             training = Training(run, folder, store, processes, say, report)
@@ -331,6 +336,12 @@ def _check(run: Run, store: Store) -> None:
     if store.vocab > run.model.vocab:
         raise ValueError(
             f"{run.data} has tokens up to {store.vocab}, vocab={run.model.vocab} is too small for them"
+        )
+    if run.eval_every and not store.has_validation:
+        share = store.manifest["recipe"].get("held_out")
+        raise ValueError(
+            f"{run.data} has no validation documents (it was built with held_out={share}): build the "
+            "store again with a larger --held-out, or train with --eval-every 0"
         )
 
 

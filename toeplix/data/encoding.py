@@ -69,10 +69,13 @@ class Encoded:
     sizes: list[int]  # of documents, in bytes of UTF-8
 
 
+def hash_of(text: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
 def is_held_out(text: bytes, share: float) -> bool:
     """By the text alone: whatever the order and the company, and equal texts go together."""
-    number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-    return number < share * 2**64
+    return hash_of(text) < share * 2**64
 
 
 def encode_batch(encode: Encoder, held_out: float, texts: Sequence[str]) -> dict[str, Encoded]:

@@ -70,6 +70,8 @@ def resolve(names: Iterable[str], field: str = "text") -> list[Part]:
     """The parts that `names` stand for. Missing and unknown ones are refused here."""
     parts: list[Part] = []
     for name in names:
+        if not name:
+            raise ValueError("a source has no name: give a file, a directory ('.'), or hf:NAME")
         if name == "python":
             parts.append(_file(python_corpus(), name, "text"))
         elif name.startswith(HUB):
