@@ -44,7 +44,7 @@ from toeplix.data.resuming import begin, compare, forgetting, start, unchanged
 from toeplix.data.sources import Part, resolve
 from toeplix.data.store import Store
 from toeplix.data.tokenizer import Tokenizer
-from toeplix.files import replace_file
+from toeplix.files import printable, replace_file
 from toeplix.stopping import put_off
 
 BATCH = 2**20  # characters that go to a worker at once
@@ -155,12 +155,12 @@ def _finish(
         if not train:
             why = f": all others are held out by held_out={used.held_out}, lower it" if held else ""
             raise ValueError(
-                f"{', '.join(recipe.sources)}: no document to train on among {done['read']} read{why}"
+                f"{_names(recipe)}: no document to train on among {done['read']} read{why}"
             )
         if held or not recipe.held_out:
             return done
         if HELD_SHARE in begun:
-            raise ValueError(f"{', '.join(recipe.sources)} changed while it was read: build again")
+            raise ValueError(f"{_names(recipe)} changed while it was read: build again")
         begun = start(begun["recipe"], begun["parts"])
         begun[HELD_SHARE] = _share_of_one(recipe, parts)
         write_progress(folder, begun)
@@ -176,7 +176,7 @@ def _share_of_one(recipe: Recipe, parts: list[Part]) -> float:
     if smallest >= largest:
         raise ValueError(
             f"held_out={recipe.held_out} leaves nothing to train on: "
-            f"{', '.join(recipe.sources)} holds a single text; give more, or --held-out 0"
+            f"{_names(recipe)} holds a single text; give more, or --held-out 0"
         )
     return math.nextafter(smallest / 2**64, 1.0)
 
@@ -184,6 +184,10 @@ def _share_of_one(recipe: Recipe, parts: list[Part]) -> float:
 def _documents(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
     inside = itertools.chain.from_iterable(part.documents() for part in parts)
     return itertools.islice(inside, recipe.limit)
+
+
+def _names(recipe: Recipe) -> str:
+    return printable(", ".join(recipe.sources))
 
 
 def _blank(text: str) -> bool:
@@ -214,7 +218,7 @@ def _sample(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
     if not size:
         share = recipe.held_out
         why = f": all {held} documents are held out by held_out={share}, lower it" if held else ""
-        raise ValueError(f"{', '.join(recipe.sources)}: no text to learn a tokenizer from{why}")
+        raise ValueError(f"{_names(recipe)}: no text to learn a tokenizer from{why}")
 
 
 def _beginning(part: Part, share: int) -> Iterator[str]:

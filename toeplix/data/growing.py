@@ -16,6 +16,7 @@ import numpy as np
 
 from toeplix.data.encoding import SPLITS, Encoded
 from toeplix.data.manifest import (
+    ENDINGS,
     HELD_SHARE,
     PROGRESS,
     TOKENIZER,
@@ -28,7 +29,7 @@ from toeplix.data.manifest import (
     unsealed,
 )
 from toeplix.data.tokenizer import Tokenizer
-from toeplix.files import DamagedFile, field, read_json, reading, replace_file
+from toeplix.files import DamagedFile, field, printable, read_json, reading, replace_file
 
 LOCK = ".lock"
 PLACES = ("part", "inside", "read")  # in the source
@@ -37,7 +38,7 @@ FIELDS = {"recipe", "parts", *PLACES, "splits", "prepared", HELD_SHARE}
 
 def read_progress(folder: Path) -> dict[str, Any]:
     """How far an unfinished store is good. `prepared`: its tokenizer is there."""
-    file, remedy = folder / PROGRESS, f"delete {folder} and build again"
+    file, remedy = folder / PROGRESS, f"delete {printable(folder)} and build again"
     record = read_json(file, remedy)
     with reading(file, remedy):
         progress = {"prepared": True} | unsealed(record)
@@ -68,27 +69,35 @@ class Growing:
         self._open: dict[str, IO[bytes]] = {}
 
     def __enter__(self) -> "Growing":
-        for split in SPLITS:
-            have = self.progress["splits"][split]
-            last = {"idx": have["tokens"], "size": have["bytes"]}
-            for ending, length in lengths(have, self._width).items():
-                file = self.folder / f"{split}.{ending}"
-                file.touch()
-                if self.progress["read"] == 0:
-                    file.write_bytes(b"" if ending == "bin" else bytes(8))
-                if file.stat().st_size < length:
-                    raise ValueError(
-                        f"{file} is shorter than it was: delete {self.folder} and build again"
-                    )
-                os.truncate(file, length)
-                if ending in last and _last_number(file) != last[ending]:
-                    raise DamagedFile(
-                        f"{file} is damaged: it does not end where {PROGRESS} says; "
-                        f"delete {self.folder} and build again"
-                    )
-                self._open[file.name] = open(file, "ab")
+        if self.progress["read"] == 0:
+            for split in SPLITS:
+                for ending in ENDINGS:
+                    content = b"" if ending == "bin" else bytes(8)
+                    (self.folder / f"{split}.{ending}").write_bytes(content)
+        good = {
+            self.folder / f"{split}.{ending}": length
+            for split in SPLITS
+            for ending, length in lengths(self.progress["splits"][split], self._width).items()
+        }
+        self._check(good)
+        for file, length in good.items():
+            os.truncate(file, length)
+            self._open[file.name] = open(file, "ab")
         self.commit()
         return self
+
+    def _check(self, good: dict[Path, int]) -> None:
+        """Before anything is truncated: what progress.json vouches for is there."""
+        remedy = f"delete {printable(self.folder)} and build again"
+        for file, length in good.items():
+            if not file.is_file() or file.stat().st_size < length:
+                raise DamagedFile(f"{printable(file)} is shorter than it was: {remedy}")
+            counts = self.progress["splits"][file.stem]
+            last = {".idx": counts["tokens"], ".size": counts["bytes"]}.get(file.suffix)
+            if last is not None and _number_before(file, length) != last:
+                raise DamagedFile(
+                    f"{printable(file)} is damaged: it does not end where {PROGRESS} says; {remedy}"
+                )
 
     def __exit__(self, *problem: object) -> None:
         try:
@@ -127,9 +136,9 @@ class Growing:
         write_progress(self.folder, self.progress)
 
 
-def _last_number(file: Path) -> int:
+def _number_before(file: Path, length: int) -> int:
     with open(file, "rb") as opened:
-        opened.seek(-8, os.SEEK_END)
+        opened.seek(length - 8)
         return int.from_bytes(opened.read(8), "little", signed=True)
 
 
@@ -145,8 +154,8 @@ def explained(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError, ValueError):
             read = read_progress(folder)["read"]
         raise OSError(
-            f"no room left for {folder} ({problem.strerror}): {read} documents are safe; make room and "
-            "run the same command again to go on"
+            f"no room left for {printable(folder)} ({problem.strerror}): {read} documents are safe; "
+            "make room and run the same command again to go on"
         ) from problem
 
 
@@ -195,7 +204,9 @@ def _lock_file(folder: Path, wait: bool) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except OSError as problem:
-                raise OSError(f"{folder} is being written by another process") from problem
+                raise OSError(
+                    f"{printable(folder)} is being written by another process"
+                ) from problem
             if not _is_at(handle, file):  # whoever had the lock removed its file: nobody looks here
                 continue
             try:

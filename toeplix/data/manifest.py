@@ -59,7 +59,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     with reading(file, remedy):
         version = field(record, "version", int)
     if version != VERSION:
-        raise ValueError(f"{file} has version {version}, this toeplix reads {VERSION}")
+        raise ValueError(f"{printable(file)} has version {version}, this toeplix reads {VERSION}")
     with reading(file, remedy):
         manifest = unsealed(record)
         _check(manifest)
@@ -68,7 +68,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         size = (folder / name).stat().st_size if present else None
         if size != known["bytes"]:
             found = f"{size} bytes long" if present else "missing"
-            raise ValueError(f"{folder / name} is {found}, not {known['bytes']} bytes: {remedy}")
+            raise ValueError(
+                f"{printable(folder / name)} is {found}, not {known['bytes']} bytes: {remedy}"
+            )
     return manifest
 
 

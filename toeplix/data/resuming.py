@@ -10,6 +10,7 @@ from typing import Any
 from toeplix.data.encoding import SPLITS
 from toeplix.data.growing import read_progress, write_progress
 from toeplix.data.manifest import ENDINGS, PROGRESS, TOKENIZER
+from toeplix.files import printable
 
 
 def begin(
@@ -24,7 +25,9 @@ def begin(
         return progress | {"parts": listed}, False
     for each in sorted(folder.iterdir()):
         if not each.name.startswith("."):
-            raise ValueError(f"{folder} holds other things ({each.name}): choose a new directory")
+            raise ValueError(
+                printable(f"{folder} holds other things ({each.name}): choose a new directory")
+            )
     progress = start(described, listed)
     write_progress(folder, progress)  # first: from now on what lies here is known to be ours
     return progress, True
@@ -65,8 +68,8 @@ def unchanged(folder: Path, used: list[Any], present: list[Any]) -> None:
     for old, new in itertools.zip_longest(used, present):
         if old != new:
             raise ValueError(
-                f"{(old or new)[0]} has changed since {folder} was begun: choose another directory, or "
-                "delete this one"
+                printable(f"{(old or new)[0]} has changed since {folder} was begun: ")
+                + "choose another directory, or delete this one"
             )
 
 
@@ -74,6 +77,6 @@ def compare(folder: Path, wanted: dict[str, Any], present: dict[str, Any]) -> No
     for name, value in wanted.items():
         if present.get(name) != value:
             raise ValueError(
-                f"{folder} was begun with {name}={present.get(name)!r}, not {value!r}: "
+                f"{printable(folder)} was begun with {name}={present.get(name)!r}, not {value!r}: "
                 "choose another directory, or delete this one"
             )

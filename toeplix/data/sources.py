@@ -92,7 +92,7 @@ def _paths(name: str) -> list[Path]:
     kinds = ", ".join(sorted(KINDS)) + " (also .gz, .xz, .zst)"
     if path.is_file():
         if suffix_of(path) is None:
-            raise ValueError(f"{name}: files of this kind are not read, only {kinds}")
+            raise ValueError(f"{printable(name)}: files of this kind are not read, only {kinds}")
         return [path]
     if path.is_dir():
         found = sorted(path.rglob("*"))
@@ -100,11 +100,12 @@ def _paths(name: str) -> list[Path]:
         found = sorted(map(Path, glob.glob(name, recursive=True)))
     else:
         raise FileNotFoundError(
-            f"{name} is no file or directory (other sources: 'python', and hf:NAME for the hub)"
+            f"{printable(name)} is no file or directory "
+            "(other sources: 'python', and hf:NAME for the hub)"
         )
     found = [each for each in found if each.is_file() and suffix_of(each) is not None]
     if not found:
-        raise FileNotFoundError(f"{name} holds or matches no {kinds}")
+        raise FileNotFoundError(f"{printable(name)} holds or matches no {kinds}")
     return found
 
 

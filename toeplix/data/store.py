@@ -23,7 +23,7 @@ from toeplix.data import verification
 from toeplix.data.encoding import SPLITS
 from toeplix.data.manifest import HELD_SHARE, MANIFEST, PROGRESS, TOKENIZER, read_manifest
 from toeplix.data.tokenizer import Tokenizer
-from toeplix.files import DamagedFile, reading, sha256
+from toeplix.files import DamagedFile, printable, reading, sha256
 
 __all__ = ["MANIFEST", "PROGRESS", "TOKENIZER", "Split", "Store"]
 
@@ -74,10 +74,10 @@ class Store:
         if not file.exists():
             if (folder / PROGRESS).exists():
                 raise ValueError(
-                    f"{folder} is unfinished: run the same `toeplix data build` again to go on"
+                    f"{printable(folder)} is unfinished: run the same `toeplix data build` again to go on"
                 )
             raise FileNotFoundError(
-                f"{folder} is no token store: there is no {MANIFEST} in it "
+                f"{printable(folder)} is no token store: there is no {MANIFEST} in it "
                 "(`toeplix data build SOURCE --out DIR` makes one)"
             )
         return cls(directory=folder, manifest=read_manifest(folder))
@@ -95,7 +95,7 @@ class Store:
         ]
         if damaged:
             raise DamagedFile(
-                f"{self.directory} is damaged, its sha256 disagrees: {', '.join(damaged)}; "
+                f"{printable(self.directory)} is damaged, its sha256 disagrees: {', '.join(damaged)}; "
                 "copy these files again, or delete the directory and build again"
             )
         known = self.manifest["tokenizer"]

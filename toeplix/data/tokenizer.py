@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toeplix.files import field, parse_json, read_json, reading, replace_file, sha256
+from toeplix.files import field, parse_json, printable, read_json, reading, replace_file, sha256
 
 START, END, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
 LEAST = 260  # 256 bytes, three control tokens and a merge
@@ -66,14 +66,16 @@ class Tokenizer:
         folder = Path(directory)
         for name in (TOKENS, CONFIG):
             if not (folder / name).is_file():
-                raise FileNotFoundError(f"{folder} holds no tokenizer: there is no {name} in it")
+                raise FileNotFoundError(
+                    f"{printable(folder)} holds no tokenizer: there is no {name} in it"
+                )
         backend = _backend(folder)
         config = read_json(folder / CONFIG, REMEDY)
         with reading(folder / CONFIG, REMEDY):
             start, end, pad = (_control(config, key) for key in ("bos", "eos", "pad"))
             if end is None:
                 raise ValueError(
-                    f"the tokenizer in {folder} has no eos_token to end a document with"
+                    f"the tokenizer in {printable(folder)} has no eos_token to end a document with"
                 )
             return cls(backend, start=start or end, end=end, pad=pad or end)
 
