@@ -3,15 +3,11 @@
 A run that fails here leaves nothing behind: directories are made last, and removed if they stay empty.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from toeplix.counting import stored_numbers
 from toeplix.data import Store
-from toeplix.data.growing import LOCK, locked
-from toeplix.directories import made
 from toeplix.files import read_json, reading
 from toeplix.logs import check_trackers
 from toeplix.run import Run
@@ -40,6 +36,12 @@ def check_store(run: Run, store: Store) -> None:
         raise ValueError(
             f"{run.data} has tokens up to {store.vocab}, vocab={run.model.vocab} is too small for them"
         )
+    if run.eval_every and not store.has_validation:
+        share = store.manifest["recipe"].get("held_out")
+        raise ValueError(
+            f"{run.data} has no validation documents (it was built with held_out={share}): build the "
+            "store again with a larger --held-out, or train with --eval-every 0"
+        )
 
 
 def check_directory(run: Run, folder: Path) -> None:
@@ -54,10 +56,3 @@ def check_directory(run: Run, folder: Path) -> None:
         raise ValueError(
             f"{folder} belongs to another run: {', '.join(differences)}; choose a new directory"
         )
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """The directory is there, and no other process writes into it."""
-    with made(folder, LOCK), locked(folder):
-        yield

@@ -33,6 +33,7 @@ from toeplix import batches, parallel, preflight, snapshots
 from toeplix.architectures import build
 from toeplix.checkpoint import save
 from toeplix.data import Store
+from toeplix.data.growing import locked
 from toeplix.data.store import TOKENIZER
 from toeplix.files import read_json, reading, replace_file
 from toeplix.generate import Sampling, generate
@@ -83,6 +84,7 @@ def fit(
     say: Say = lambda line: None,
     report: Report = lambda row: None,
     restart: bool = False,
+    verify: bool = True,
 ) -> Path:
     """Train, or go on with it. The result is the directory of the model, for `toeplix.load`.
 
@@ -92,6 +94,7 @@ def fit(
         say: gets lines for the user: where a run goes on, a damaged checkpoint.
         report: gets step, steps, loss and tokens_per_second after every step.
         restart: start over at step 0 where all checkpoints are damaged, instead of an error.
+        verify: read the store first, if that was not done since it was written (`Store.verify`).
     """
     folder = Path(directory)
     with joined() as processes:
@@ -99,7 +102,11 @@ def fit(
         preflight.check_run(run)
         preflight.check_store(run, store)
         preflight.check_directory(run, folder)
-        with preflight.alone(folder) if processes.first else contextlib.nullcontext():
+        if processes.first and not store.has_validation and store.notice:
+            say(store.notice)
+        if processes.first and verify:
+            store.verify(say)
+        with locked(folder) if processes.first else contextlib.nullcontext():
             preflight.check_directory(run, folder)  # by now another process may have claimed it
             training = Training(run, folder, store, processes, say, report, restart)
             if processes.first:  # from here on the directory is this run's

@@ -10,6 +10,16 @@ from rich.console import Console
 from toeplix.files import MARK, check_output, write_output
 
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+MOST = 1e6  # seconds or megabytes
+
+
+def _number(value: float) -> float:
+    """No bound is compared with what is not a number."""
+    if value != value:
+        raise typer.BadParameter("nan is not a number")
+    return value
+
+
 Threads = Annotated[
     int | None, typer.Option(min=1, help="CPU threads; default: what PyTorch takes.")
 ]
@@ -34,7 +44,10 @@ def ops(
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too: long.")] = False,
     seconds: Annotated[
-        float, typer.Option(min=0.01, help="Time for each contender at each size.")
+        float,
+        typer.Option(
+            min=0.01, max=MOST, callback=_number, help="Time for each contender at each size."
+        ),
     ] = 0.3,
     threads: Threads = None,
     out: Out = None,
@@ -108,7 +121,9 @@ def training(
     depth: Annotated[int, typer.Option(min=1, help="Layers of all models.")] = 16,
     batch: Annotated[int, typer.Option(min=1, help="Sequences in a step.")] = 8,
     context: Annotated[int, typer.Option(min=2, help="Tokens in a sequence.")] = 512,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time for each model.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=MOST, callback=_number, help="Time for each model.")
+    ] = 10.0,
     threads: Threads = None,
     out: Out = None,
     overwrite: Overwrite = False,
@@ -128,7 +143,9 @@ def tokenizing(
         list[str] | None,
         typer.Argument(help="Text to encode, named as in `toeplix data build`; default: python."),
     ] = None,
-    megabytes: Annotated[float, typer.Option(min=0.1, help="How much of it.")] = 8.0,
+    megabytes: Annotated[
+        float, typer.Option(min=0.1, max=MOST, callback=_number, help="How much of it.")
+    ] = 8.0,
     vocab: Annotated[int, typer.Option(min=260, help="Size of the tokenizer.")] = 8000,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
     processes: Annotated[int | None, typer.Option(min=1, help="Ours; default: one a core.")] = None,
@@ -145,7 +162,9 @@ def tokenizing(
 
 @bench.command()
 def spectrum(
-    seconds: Annotated[float, typer.Option(min=0.01, help="Time for each contender.")] = 1.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, max=MOST, callback=_number, help="Time for each contender.")
+    ] = 1.0,
     threads: Threads = None,
     out: Out = None,
     overwrite: Overwrite = False,
@@ -186,7 +205,9 @@ def serve(
         list[int] | None, typer.Argument(help="Clients at a time; default: 1 4 16.")
     ] = None,
     streams: Annotated[int, typer.Option(min=1, help="In the lasting part.")] = 64,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long it lasts.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=MOST, callback=_number, help="How long it lasts.")
+    ] = 60.0,
     new: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 160,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every number of clients.")] = 3,
     dim: Annotated[int, typer.Option(min=8, help="Width of the model.")] = 512,

@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
+
+from toeplix.files import printable
 
 if TYPE_CHECKING:
     from toeplix.data import Progress, Sequences, Store
@@ -33,7 +36,7 @@ def build(
             "hf:NAME:CONFIG:SPLIT, for example hf:HuggingFaceFW/fineweb-edu:sample-10BT."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Directory of the store.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="Directory of the store.")],
     vocab: Annotated[int, typer.Option(help="Size of the tokenizer that is trained.")] = 8000,
     tokenizer: Annotated[
         str | None,
@@ -68,23 +71,25 @@ def build(
     )
     try:
         with _bar() as report:
-            store = build_store(recipe, out, processes=processes, report=report)
+            store = build_store(recipe, _named(out), processes=processes, report=report)
     except KeyboardInterrupt:
         print("toeplix: stopped; run the same command again to go on", file=sys.stderr)
         raise typer.Abort from None
+    if store.notice:
+        print(f"toeplix: {store.notice}", file=sys.stderr)
     Console().print(_counts(store))
 
 
 @data.command()
 def show(
-    directory: Annotated[Path, typer.Argument(help="A token store.")],
-    context: Annotated[int, typer.Option(min=1, help="Positions of a row.")] = 128,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A token store.")],
+    context: Annotated[int, typer.Option(min=1, max=2**24, help="Positions of a row.")] = 128,
     rows: Annotated[int, typer.Option(min=0, help="Rows to show of each kind.")] = 2,
 ) -> None:
     """Counts, bytes per token, and a few rows as a model sees them, padded and packed."""
     from toeplix.data import Packed, Rows, Store
 
-    store = Store.open(directory)
+    store = Store.open(_named(directory))
     console = Console(highlight=False)
     console.print(_counts(store))
     kinds: list[tuple[str, type[Sequences]]] = [
@@ -100,13 +105,25 @@ def show(
 
 
 @data.command()
-def check(directory: Annotated[Path, typer.Argument(help="A token store.")]) -> None:
-    """Read every file of a store and compare its sha256 with the manifest."""
+def check(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A token store.")],
+) -> None:
+    """Read every file of a store and compare its sha256 with the manifest.
+
+    `toeplix train` does this too, once, unless it is told `--no-verify`.
+    """
     from toeplix.data import Store
 
-    store = Store.open(directory)
+    store = Store.open(_named(directory))
     store.check()
-    print(f"{directory}: {len(store.manifest['files'])} files agree with the manifest")
+    print(f"{printable(directory)}: {len(store.manifest['files'])} files agree with the manifest")
+
+
+def _named(directory: str) -> Path:
+    """Not the current directory because a variable was empty."""
+    if not directory:
+        raise ValueError("the directory of the store has no name: give one, '.' for this one")
+    return Path(directory)
 
 
 @contextmanager
@@ -140,7 +157,7 @@ def _bar() -> Iterator["Report"]:
 def _counts(store: "Store") -> Table:
     manifest = store.manifest
     known = f"vocabulary {store.vocab}, tokenizer {manifest['tokenizer']['digest'][:12]}"
-    table = Table(title=f"{store.directory}\n{known}")
+    table = Table(title=Text(f"{printable(store.directory)}\n{known}"))
     table.add_column("split")
     for column in ("documents", "tokens", "bytes", "bytes per token"):
         table.add_column(column, justify="right")

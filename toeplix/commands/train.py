@@ -76,6 +76,13 @@ def _train(
             help="Start over at step 0 where all checkpoints are damaged; they are kept aside.",
         ),
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Read the whole store first and compare it with its sha256; once, until it changes.",
+        ),
+    ] = True,
     **settings: Any,
 ) -> None:
     """Train a language model.
@@ -117,7 +124,7 @@ def _train(
         say: Callable[[str], None] = _say if processes.first else lambda line: None
         with bar(run, processes.first) as report:
             try:
-                model = fit(run, out, say=say, report=report, restart=restart)
+                model = fit(run, out, say=say, report=report, verify=verify, restart=restart)
             except Stopped as stopped:
                 say(str(stopped))
                 raise typer.Abort from None
@@ -138,7 +145,9 @@ def _store(run: Run, out: Path, first: bool) -> str:
     if first:
         if not (made / MANIFEST).exists():
             _say(f"building a token store of {run.data} in {made}")
-        build(Recipe(sources=(run.data,), vocab=run.model.vocab, held_out=HELD_OUT), made)
+        recipe = Recipe(sources=(run.data,), vocab=run.model.vocab, held_out=HELD_OUT)
+        if notice := build(recipe, made).notice:
+            _say(notice)
     return str(made)
 
 

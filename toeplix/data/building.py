@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import multiprocessing
 import multiprocessing.context
 import os
@@ -32,20 +33,24 @@ from toeplix.data.encoding import (
     Encoder,
     encode_batch,
     encode_documents,
+    hash_of,
     is_held_out,
     start_worker,
 )
-from toeplix.data.growing import Growing, explained, locked
+from toeplix.data.growing import Growing, explained, locked, write_progress
+from toeplix.data.manifest import HELD_SHARE, MANIFEST, PROGRESS, TOKENIZER, describe, sealed
 from toeplix.data.order import shuffled
+from toeplix.data.resuming import begin, compare, forgetting, start, unchanged
 from toeplix.data.sources import Part, resolve
-from toeplix.data.store import ENDINGS, MANIFEST, PROGRESS, TOKENIZER, Store, describe
+from toeplix.data.store import Store
 from toeplix.data.tokenizer import Tokenizer
-from toeplix.files import replace_file
+from toeplix.files import printable, replace_file
 from toeplix.stopping import put_off
 
 BATCH = 2**20  # characters that go to a worker at once
 ALONE = 2**25  # characters up to which starting processes costs more than it saves
 SAMPLE = 2**25  # bytes of text from which a tokenizer is learned
+MAX_PROCESSES = 1024  # all are started at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +67,12 @@ class Recipe:
     def __post_init__(self) -> None:
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out={self.held_out} must be in [0, 1)")
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit={self.limit} must be at least 1")
-        if self.tokenizer is None and self.vocab < tokenizers.LEAST:
-            raise ValueError(
-                f"vocab={self.vocab} must be at least {tokenizers.LEAST}: 256 bytes, control tokens, "
-                "merges"
-            )
+        if self.limit is not None and not 1 <= self.limit < 2**63:
+            raise ValueError(f"limit={self.limit} must be at least 1 and below 2**63")
+        if self.tokenizer is None:
+            tokenizers.check_vocab(self.vocab)
+        elif not self.tokenizer:
+            raise ValueError("tokenizer='' has no name: give one, or leave it out to train one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,81 +103,122 @@ def build(
     `processes` encode (default: one a core; 1 starts none), and what is done is safe on disk `every`
     few seconds. Scripts that call this need the usual `if __name__ == "__main__":`.
     """
+    if not str(directory):
+        raise ValueError("the directory of the store has no name: give one, '.' for this one")
     folder = Path(directory)
-    if processes is not None and processes < 1:
-        raise ValueError(f"processes={processes} must be at least 1")
+    if processes is not None and not 1 <= processes <= MAX_PROCESSES:
+        raise ValueError(f"processes={processes} must be at least 1 and at most {MAX_PROCESSES}")
     parts = resolve(recipe.sources, recipe.field)
     listed = [[part.name, part.size] for part in parts]
     described = dataclasses.asdict(recipe) | {"sources": list(recipe.sources)}
-    folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), explained(folder):
         if (folder / MANIFEST).exists():
             store = Store.open(folder)
-            _compare(folder, described, store.manifest["recipe"])
-            _unchanged(folder, store.manifest["parts"], listed)
+            compare(folder, described, store.manifest["recipe"])
+            unchanged(folder, store.manifest["parts"], listed)
             (folder / PROGRESS).unlink(missing_ok=True)
             return store
-        begun = _begin(folder, recipe, described, parts, report) | {"parts": listed}
-        with Growing(folder, begun) as files:
-            _fill(files, recipe, parts, processes or os.cpu_count() or 1, report, every)
-        done = files.progress
-        if not done["splits"]["train"]["documents"]:
-            raise ValueError(
-                f"{', '.join(recipe.sources)}: no document to train on among {done['read']} read"
-            )
+        begun, new = begin(folder, described, listed)
+        with forgetting(folder) if new else contextlib.nullcontext():
+            done = _finish(folder, recipe, parts, begun, processes, report, every)
         report(Progress(stage="sha256"))
-        text = json.dumps(describe(folder, described, done), indent=2) + "\n"
+        text = json.dumps(sealed(describe(folder, described, done)), indent=2) + "\n"
         replace_file(folder / MANIFEST, lambda aside: aside.write_text(text, encoding="utf-8"))
         (folder / PROGRESS).unlink()
         return Store.open(folder)
 
 
-def _begin(
-    folder: Path, recipe: Recipe, described: dict[str, Any], parts: list[Part], report: Report
+def _finish(
+    folder: Path,
+    recipe: Recipe,
+    parts: list[Part],
+    begun: dict[str, Any],
+    processes: int | None,
+    report: Report,
+    every: float,
 ) -> dict[str, Any]:
-    """Where an earlier run stopped, or the start, for which the tokenizer is made."""
-    if (folder / PROGRESS).exists():
-        progress = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
-        _compare(folder, described, progress["recipe"])
-        used = progress["part"]
-        _unchanged(
-            folder, progress["parts"][:used], [[part.name, part.size] for part in parts[:used]]
+    """Tokenizer and tokens, twice where the share that was asked for held no document out."""
+    while True:
+        used = dataclasses.replace(recipe, held_out=begun.get(HELD_SHARE, recipe.held_out))
+        if not begun["prepared"]:
+            report(Progress(stage="tokenizer"))
+            shutil.rmtree(folder / TOKENIZER, ignore_errors=True)  # perhaps half-written
+            if recipe.tokenizer is None:
+                texts = _sample(used, parts)
+                Tokenizer.train(texts, recipe.vocab).save(folder / TOKENIZER)
+            else:
+                tokenizers.fetch(recipe.tokenizer, folder / TOKENIZER)
+        with Growing(folder, begun | {"prepared": True}) as files:
+            _fill(files, used, parts, processes or os.cpu_count() or 1, report, every)
+        done = files.progress
+        train, held = (done["splits"][split]["documents"] for split in SPLITS)
+        if not train:
+            why = f": all others are held out by held_out={used.held_out}, lower it" if held else ""
+            raise ValueError(
+                f"{_names(recipe)}: no document to train on among {done['read']} read{why}"
+            )
+        if held or not recipe.held_out:
+            return done
+        if HELD_SHARE in begun:
+            raise ValueError(f"{_names(recipe)} changed while it was read: build again")
+        begun = start(begun["recipe"], begun["parts"])
+        begun[HELD_SHARE] = _share_of_one(recipe, parts)
+        write_progress(folder, begun)
+
+
+def _share_of_one(recipe: Recipe, parts: list[Part]) -> float:
+    """The share that holds out one text, the one with the smallest hash, and its duplicates."""
+    smallest, largest = 2**64, -1
+    for text in _documents(recipe, parts):
+        if not _blank(text):
+            number = hash_of(text.encode())
+            smallest, largest = min(smallest, number), max(largest, number)
+    if smallest >= largest:
+        raise ValueError(
+            f"held_out={recipe.held_out} leaves nothing to train on: "
+            f"{_names(recipe)} holds a single text; give more, or --held-out 0"
         )
-        return progress
-    own = {TOKENIZER, *(f"{split}.{ending}" for split in SPLITS for ending in ENDINGS)}
-    for each in sorted(folder.iterdir()):
-        if each.name not in own and not each.name.startswith("."):
-            raise ValueError(f"{folder} holds other things ({each.name}): choose a new directory")
-    shutil.rmtree(folder / TOKENIZER, ignore_errors=True)  # perhaps half-written
-    report(Progress(stage="tokenizer"))
-    if recipe.tokenizer is None:
-        Tokenizer.train(_sample(recipe, parts), recipe.vocab).save(folder / TOKENIZER)
-    else:
-        tokenizers.fetch(recipe.tokenizer, folder / TOKENIZER)
-    nothing = {split: {"documents": 0, "tokens": 0, "bytes": 0} for split in SPLITS}
-    return {"recipe": described, "part": 0, "inside": 0, "read": 0, "splits": nothing}
+    return math.nextafter(smallest / 2**64, 1.0)
+
+
+def _documents(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
+    inside = itertools.chain.from_iterable(part.documents() for part in parts)
+    return itertools.islice(inside, recipe.limit)
+
+
+def _names(recipe: Recipe) -> str:
+    return printable(", ".join(recipe.sources))
+
+
+def _blank(text: str) -> bool:
+    return not text or text.isspace()
 
 
 def _sample(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
     """Text to learn a tokenizer from: the beginnings of all parts, nothing that is held out."""
     texts: Iterator[str]
     if recipe.limit is None:
-        share = SAMPLE // len(parts)
+        each = SAMPLE // len(parts)
         chosen = [parts[index] for index in shuffled(len(parts))]
-        texts = itertools.chain.from_iterable(_beginning(part, share) for part in chosen)
+        texts = itertools.chain.from_iterable(_beginning(part, each) for part in chosen)
     else:
-        inside = itertools.chain.from_iterable(part.documents() for part in parts)
-        texts = itertools.islice(inside, recipe.limit)
-    size = 0
+        texts = _documents(recipe, parts)
+    size, held = 0, 0
     for text in texts:
         raw = text.encode()
-        if text and not text.isspace() and not is_held_out(raw, recipe.held_out):
-            yield text
-            size += len(raw)
-            if size > SAMPLE:
-                return
+        if _blank(text):
+            continue
+        if is_held_out(raw, recipe.held_out):
+            held += 1
+            continue
+        yield text
+        size += len(raw)
+        if size > SAMPLE:
+            return
     if not size:
-        raise ValueError(f"{', '.join(recipe.sources)}: no text to learn a tokenizer from")
+        share = recipe.held_out
+        why = f": all {held} documents are held out by held_out={share}, lower it" if held else ""
+        raise ValueError(f"{_names(recipe)}: no text to learn a tokenizer from{why}")
 
 
 def _beginning(part: Part, share: int) -> Iterator[str]:
@@ -183,24 +228,6 @@ def _beginning(part: Part, share: int) -> Iterator[str]:
         size += len(text)
         if size > share:
             return
-
-
-def _unchanged(folder: Path, used: list[Any], present: list[Any]) -> None:
-    for old, new in itertools.zip_longest(used, present):
-        if old != new:
-            raise ValueError(
-                f"{(old or new)[0]} has changed since {folder} was begun: choose another directory, or "
-                "delete this one"
-            )
-
-
-def _compare(folder: Path, wanted: dict[str, Any], present: dict[str, Any]) -> None:
-    for name, value in wanted.items():
-        if present.get(name) != value:
-            raise ValueError(
-                f"{folder} was begun with {name}={present.get(name)!r}, not {value!r}: "
-                "choose another directory, or delete this one"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

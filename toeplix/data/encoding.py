@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toeplix.data.tokenizer import Tokenizer
+from toeplix.data.tokenizer import Tokenizer, encoding
 from toeplix.stopping import follow_parent
 
 SPLITS = ("train", "held")
@@ -38,7 +38,9 @@ class Encoder:
 
     def __call__(self, texts: Sequence[str]) -> list[bytes]:
         if self._pieces is None:
-            coded = self.tokenizer.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            encode = self.tokenizer.backend.encode_batch_fast
+            with encoding():
+                coded = encode(list(texts), add_special_tokens=False)
             return [np.array(each.ids, self._dtype).tobytes() for each in coded]
         if len(self._pieces) > REMEMBERED:
             self._pieces.clear()
@@ -67,10 +69,13 @@ class Encoded:
     sizes: list[int]  # of documents, in bytes of UTF-8
 
 
+def hash_of(text: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
 def is_held_out(text: bytes, share: float) -> bool:
     """By the text alone: whatever the order and the company, and equal texts go together."""
-    number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-    return number < share * 2**64
+    return hash_of(text) < share * 2**64
 
 
 def encode_batch(encode: Encoder, held_out: float, texts: Sequence[str]) -> dict[str, Encoded]:

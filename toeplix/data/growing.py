@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -14,11 +15,49 @@ from typing import IO, Any
 import numpy as np
 
 from toeplix.data.encoding import SPLITS, Encoded
-from toeplix.data.store import PROGRESS, TOKENIZER
+from toeplix.data.manifest import (
+    ENDINGS,
+    HELD_SHARE,
+    PROGRESS,
+    TOKENIZER,
+    check_parts,
+    check_splits,
+    count,
+    lengths,
+    only_known,
+    sealed,
+    unsealed,
+)
 from toeplix.data.tokenizer import Tokenizer
-from toeplix.files import replace_file
+from toeplix.files import DamagedFile, field, printable, read_json, reading, replace_file
 
 LOCK = ".lock"
+PLACES = ("part", "inside", "read")  # in the source
+FIELDS = {"recipe", "parts", *PLACES, "splits", "prepared", HELD_SHARE}
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """How far an unfinished store is good. `prepared`: its tokenizer is there."""
+    file, remedy = folder / PROGRESS, f"delete {printable(folder)} and build again"
+    record = read_json(file, remedy)
+    with reading(file, remedy):
+        progress = {"prepared": True} | unsealed(record)
+        only_known(progress, FIELDS)
+        field(progress, "recipe", dict)
+        field(progress, "prepared", bool)
+        for name in PLACES:
+            count(progress, name)
+        check_splits(progress)
+        if not 0 < progress.get(HELD_SHARE, 0.5) < 1:
+            raise ValueError(f"field {HELD_SHARE!r} must be in (0, 1)")
+        if progress["part"] > len(check_parts(progress)):
+            raise ValueError(f"part {progress['part']} of {len(progress['parts'])} was read")
+    return progress
+
+
+def write_progress(folder: Path, progress: dict[str, Any]) -> None:
+    text = json.dumps(sealed(progress))
+    replace_file(folder / PROGRESS, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
 class Growing:
@@ -30,26 +69,35 @@ class Growing:
         self._open: dict[str, IO[bytes]] = {}
 
     def __enter__(self) -> "Growing":
-        for split in SPLITS:
-            have = self.progress["splits"][split]
-            lengths = {
-                "bin": have["tokens"] * self._width,
-                "idx": (have["documents"] + 1) * 8,
-                "size": (have["documents"] + 1) * 8,
-            }
-            for ending, length in lengths.items():
-                file = self.folder / f"{split}.{ending}"
-                file.touch()
-                if self.progress["read"] == 0:
-                    file.write_bytes(b"" if ending == "bin" else bytes(8))
-                if file.stat().st_size < length:
-                    raise ValueError(
-                        f"{file} is shorter than it was: delete {self.folder} and build again"
-                    )
-                os.truncate(file, length)
-                self._open[file.name] = open(file, "ab")
+        if self.progress["read"] == 0:
+            for split in SPLITS:
+                for ending in ENDINGS:
+                    content = b"" if ending == "bin" else bytes(8)
+                    (self.folder / f"{split}.{ending}").write_bytes(content)
+        good = {
+            self.folder / f"{split}.{ending}": length
+            for split in SPLITS
+            for ending, length in lengths(self.progress["splits"][split], self._width).items()
+        }
+        self._check(good)
+        for file, length in good.items():
+            os.truncate(file, length)
+            self._open[file.name] = open(file, "ab")
         self.commit()
         return self
+
+    def _check(self, good: dict[Path, int]) -> None:
+        """Before anything is truncated: what progress.json vouches for is there."""
+        remedy = f"delete {printable(self.folder)} and build again"
+        for file, length in good.items():
+            if not file.is_file() or file.stat().st_size < length:
+                raise DamagedFile(f"{printable(file)} is shorter than it was: {remedy}")
+            counts = self.progress["splits"][file.stem]
+            last = {".idx": counts["tokens"], ".size": counts["bytes"]}.get(file.suffix)
+            if last is not None and _number_before(file, length) != last:
+                raise DamagedFile(
+                    f"{printable(file)} is damaged: it does not end where {PROGRESS} says; {remedy}"
+                )
 
     def __exit__(self, *problem: object) -> None:
         try:
@@ -85,8 +133,13 @@ class Growing:
         for file in self._open.values():
             file.flush()
             os.fsync(file.fileno())
-        text = json.dumps(self.progress)
-        replace_file(self.folder / PROGRESS, lambda aside: aside.write_text(text, encoding="utf-8"))
+        write_progress(self.folder, self.progress)
+
+
+def _number_before(file: Path, length: int) -> int:
+    with open(file, "rb") as opened:
+        opened.seek(length - 8)
+        return int.from_bytes(opened.read(8), "little", signed=True)
 
 
 @contextlib.contextmanager
@@ -98,27 +151,78 @@ def explained(folder: Path) -> Iterator[None]:
         if problem.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             raise
         read = 0
-        if (folder / PROGRESS).exists():
-            read = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))["read"]
+        with contextlib.suppress(OSError, ValueError):
+            read = read_progress(folder)["read"]
         raise OSError(
-            f"no room left for {folder} ({problem.strerror}): {read} documents are safe; make room and "
-            "run the same command again to go on"
+            f"no room left for {printable(folder)} ({problem.strerror}): {read} documents are safe; "
+            "make room and run the same command again to go on"
         ) from problem
 
 
 @contextlib.contextmanager
 def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Two processes must not write into one directory. The lock ends with the process."""
+    """Two processes must not write into one directory, which is made. The lock ends with the process.
+
+    Afterwards the lock's file is gone, and if the block failed also the directories that were made for
+    it, where nothing is in them.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        with _lock_file(folder, wait):
+            for aside in folder.iterdir():  # left by a process that was killed
+                if re.fullmatch(r"\.[^.]+\.json\.[0-9]+", aside.name):
+                    aside.unlink()
+            yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for each in made:
+                each.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _lock_file(folder: Path, wait: bool) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # not on this system
+        folder.mkdir(parents=True, exist_ok=True)
         yield
         return
-    with open(folder / LOCK, "w") as handle:
+    file = folder / LOCK
+    tries = 100
+    while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as problem:
-            raise OSError(f"{folder} is being written by another process") from problem
-        for aside in folder.glob(".*.json.*"):  # left by a process that was killed
-            aside.unlink()
-        yield
+            folder.mkdir(parents=True, exist_ok=True)
+            # not emptied: a file of this name may be somebody else's
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except (FileNotFoundError, FileExistsError):
+            tries -= 1  # perhaps a directory was just removed by another process, which failed
+            if not tries or folder.is_file():
+                raise
+            continue
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except OSError as problem:
+                raise OSError(
+                    f"{printable(folder)} is being written by another process"
+                ) from problem
+            if not _is_at(handle, file):  # whoever had the lock removed its file: nobody looks here
+                continue
+            try:
+                yield
+            finally:
+                if _is_at(handle, file) and os.fstat(handle).st_size == 0:
+                    with contextlib.suppress(OSError):
+                        file.unlink()
+                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has the handle too
+            return
+        finally:
+            os.close(handle)
+
+
+def _is_at(handle: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(file))
+    except OSError:
+        return False

@@ -4,17 +4,19 @@
 `Damaged` where the file cannot be understood.
 """
 
-import gzip
 import itertools
 import json
-import lzma
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-LONGEST = 2**28  # bytes of one document in a text file: what a mistake looks like
+from toeplix.data import decompression
+from toeplix.data.decompression import OPENERS
+from toeplix.files import printable
+
+LONGEST = 2**28  # bytes of a line, or of one document in a text file: what a mistake looks like
+JSON_SPACE = " \t\r\n"  # what JSON knows as white space: str.strip would pass over more
 
 Records = Iterator[tuple[int, Any]]
 
@@ -74,7 +76,7 @@ def _parted(path: Path) -> Records:
 def _json_lines(path: Path, field: str, skip: int) -> Records:
     taken = 0
     for number, line in _lines(path):
-        if not line.strip():
+        if not line.strip(JSON_SPACE):
             continue
         taken += 1
         if taken <= skip:
@@ -82,12 +84,11 @@ def _json_lines(path: Path, field: str, skip: int) -> Records:
         place = f"line {number}"
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as problem:
-            raise Damaged(
-                f"not JSON ({problem.msg} at column {problem.colno})",
-                "mend or delete this line",
-                place,
-            ) from problem
+        except (ValueError, RecursionError) as problem:
+            why = "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+            if isinstance(problem, json.JSONDecodeError):
+                why = f"{problem.msg} at column {problem.colno}"
+            raise Damaged(f"not JSON ({why})", "mend or delete this line", place) from problem
         if not isinstance(record, dict):
             raise Damaged(
                 f"a JSON object was expected, not {line.strip()[:30]}",
@@ -101,27 +102,49 @@ def _json_lines(path: Path, field: str, skip: int) -> Records:
 
 
 def _parquet(path: Path, field: str, skip: int) -> Records:
+    """Rows of a column. Counts are compared: in a damaged footer a group or its rows may be missing."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    number = 0
+    number, read = 0, 0
     try:
-        with ParquetFile(path) as opened:
+        # opened here, because pyarrow takes no name that is not UTF-8
+        with open(path, "rb") as file, ParquetFile(file, page_checksum_verification=True) as opened:
+            if file.seek(0) == 0 and file.read(4) != b"PAR1":
+                raise OSError("it does not begin with PAR1")
             if field not in opened.schema_arrow.names:
                 columns = ", ".join(map(repr, opened.schema_arrow.names))
                 raise Damaged(f"no column {field!r}, only {columns}", "choose with --field")
             for group in range(opened.num_row_groups):
                 rows = opened.metadata.row_group(group).num_rows
-                if number + rows <= skip:
-                    number += rows
+                read += rows
+                if read <= skip:
+                    number = read
                     continue
                 for batch in opened.iter_batches(64, row_groups=[group], columns=[field]):
                     for value in batch.column(0):
                         number += 1
                         if number > skip:
-                            yield number, value.as_py()
-    except (pyarrow.ArrowException, OSError) as problem:
+                            yield number, _decoded(value, number)
+                if number != read:
+                    raise OSError(f"row group {group + 1} has {rows} rows by its own count")
+            if read != opened.metadata.num_rows:
+                raise OSError(
+                    f"{read} rows, but {opened.metadata.num_rows} by the file's own count"
+                )
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as problem:
         raise _broken(problem, f"after row {number}") from problem
+
+
+def _decoded(value: Any, number: int) -> Any:
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as problem:
+        raise Damaged(
+            f"not UTF-8 ({problem.reason} at byte {problem.start})",
+            "write the file again from text that is UTF-8",
+            f"row {number}",
+        ) from problem
 
 
 KINDS: dict[str, Callable[[Path, str, int], Records]] = {
@@ -134,16 +157,9 @@ KINDS: dict[str, Callable[[Path, str, int], Records]] = {
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines with their ends, decoded; a mark of byte order at the start is left out."""
-    broken: tuple[type[Exception], ...] = (
-        OSError,
-        EOFError,
-        lzma.LZMAError,
-        zlib.error,
-        *_zstandard_error(),
-    )
     number = 0
     try:
-        for number, line in enumerate(OPENERS.get(path.suffix.lower(), _plain)(path), 1):
+        for number, line in enumerate(_raw_lines(path), 1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as problem:
@@ -153,59 +169,31 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                     f"line {number}",
                 ) from problem
             yield number, text
-    except broken as problem:
+    except decompression.errors() as problem:
         raise _broken(problem, f"after line {number}") from problem
 
 
+def _raw_lines(path: Path) -> Iterator[bytes]:
+    held: list[bytes] = []  # pieces of a line that has not ended
+    size, number = 0, 1
+    for block in decompression.blocks(path):
+        *lines, rest = block.split(b"\n")
+        for line in lines:
+            yield b"".join((*held, line, b"\n"))
+            held, size, number = [], 0, number + 1
+        if rest:
+            held.append(rest)
+            size += len(rest)
+        if size > LONGEST:
+            raise Damaged(
+                f"a line of more than {LONGEST >> 20} MB begins here",
+                "part documents by newlines",
+                f"line {number}",
+            )
+    if held:
+        yield b"".join(held)
+
+
 def _broken(problem: Exception, place: str) -> Damaged:
-    reason = " ".join(str(problem).split()) or type(problem).__name__
+    reason = " ".join(printable(str(problem)).split()) or type(problem).__name__
     return Damaged(f"cannot be read ({reason})", "fetch or make the file again", place)
-
-
-def _zstandard_error() -> tuple[type[Exception], ...]:
-    try:
-        from zstandard import ZstdError
-    except ImportError:
-        return ()
-    return (ZstdError,)
-
-
-def _plain(path: Path) -> Iterator[bytes]:
-    with open(path, "rb") as opened:
-        yield from opened
-
-
-def _gz(path: Path) -> Iterator[bytes]:
-    with gzip.open(path, "rb") as opened:
-        yield from opened
-
-
-def _xz(path: Path) -> Iterator[bytes]:
-    with lzma.open(path, "rb") as opened:
-        yield from opened
-
-
-def _zst(path: Path) -> Iterator[bytes]:
-    """By hand: the library's own reader ends a cut-off file without a word."""
-    from zstandard import ZstdDecompressor
-
-    frame = ZstdDecompressor().decompressobj()
-    begun, rest = False, b""
-    with open(path, "rb") as opened:
-        while block := opened.read(2**18):
-            while block:
-                begun = True
-                *lines, rest = (rest + frame.decompress(block)).split(b"\n")
-                for line in lines:
-                    yield line + b"\n"
-                block = b""
-                if frame.eof:
-                    block = frame.unused_data
-                    frame, begun = ZstdDecompressor().decompressobj(), False
-    if begun:
-        raise EOFError("the compressed data ends too early")
-    if rest:
-        yield rest
-
-
-OPENERS: dict[str, Callable[[Path], Iterator[bytes]]] = {".gz": _gz, ".xz": _xz, ".zst": _zst}

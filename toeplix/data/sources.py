@@ -22,6 +22,7 @@ from typing import Any
 
 from toeplix.data.corpus import python_corpus
 from toeplix.data.reading import KINDS, Damaged, records, suffix_of
+from toeplix.files import DamagedFile, printable
 
 HUB = "hf:"
 
@@ -60,8 +61,8 @@ class Part:
                 yield value
         except Damaged as problem:
             place = problem.place or (f"{unit} {number}" if number else "at its start")
-            raise ValueError(
-                f"{self.name}, {place}: {problem.trouble}: {problem.remedy}"
+            raise DamagedFile(
+                printable(f"{self.name}, {place}: {problem.trouble}: {problem.remedy}")
             ) from problem
 
 
@@ -69,6 +70,8 @@ def resolve(names: Iterable[str], field: str = "text") -> list[Part]:
     """The parts that `names` stand for. Missing and unknown ones are refused here."""
     parts: list[Part] = []
     for name in names:
+        if not name:
+            raise ValueError("a source has no name: give a file, a directory ('.'), or hf:NAME")
         if name == "python":
             parts.append(_file(python_corpus(), name, "text"))
         elif name.startswith(HUB):
@@ -89,7 +92,7 @@ def _paths(name: str) -> list[Path]:
     kinds = ", ".join(sorted(KINDS)) + " (also .gz, .xz, .zst)"
     if path.is_file():
         if suffix_of(path) is None:
-            raise ValueError(f"{name}: files of this kind are not read, only {kinds}")
+            raise ValueError(f"{printable(name)}: files of this kind are not read, only {kinds}")
         return [path]
     if path.is_dir():
         found = sorted(path.rglob("*"))
@@ -97,11 +100,12 @@ def _paths(name: str) -> list[Path]:
         found = sorted(map(Path, glob.glob(name, recursive=True)))
     else:
         raise FileNotFoundError(
-            f"{name} is no file or directory (other sources: 'python', and hf:NAME for the hub)"
+            f"{printable(name)} is no file or directory "
+            "(other sources: 'python', and hf:NAME for the hub)"
         )
     found = [each for each in found if each.is_file() and suffix_of(each) is not None]
     if not found:
-        raise FileNotFoundError(f"{name} holds or matches no {kinds}")
+        raise FileNotFoundError(f"{printable(name)} holds or matches no {kinds}")
     return found
 
 

@@ -1,6 +1,6 @@
 """The token store: a directory of memory-mapped tokens, read at random without loading them.
 
-    manifest.json          what is here, with sha256; written last: its presence means done
+    manifest.json          what is here, with sha256 (manifest.py); written last: its presence means done
     tokenizer/             tokenizer.json and tokenizer_config.json
     train.bin, held.bin    documents end to end: start, text, end; little-endian uint16, or uint32 above
                            65536 tokens
@@ -11,7 +11,7 @@
 """
 
 import functools
-import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from toeplix.data import verification
 from toeplix.data.encoding import SPLITS
+from toeplix.data.manifest import HELD_SHARE, MANIFEST, PROGRESS, TOKENIZER, read_manifest
 from toeplix.data.tokenizer import Tokenizer
-from toeplix.files import sha256
+from toeplix.files import DamagedFile, printable, reading, sha256
 
-MANIFEST, PROGRESS, TOKENIZER, VERSION = "manifest.json", "progress.json", "tokenizer", 1
-ENDINGS = ("bin", "idx", "size")
+__all__ = ["MANIFEST", "PROGRESS", "TOKENIZER", "Split", "Store"]
+
+LONG = 2**30  # bytes that take a while to read
+REMEDY = "build the store again"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,46 +68,75 @@ class Store:
 
     @classmethod
     def open(cls, directory: str | Path) -> "Store":
-        """Checks that every file is there in full length; `check` also reads them."""
+        """Checks the manifest, and that every file is there in full length; `check` also reads them."""
         folder = Path(directory)
         file = folder / MANIFEST
         if not file.exists():
             if (folder / PROGRESS).exists():
                 raise ValueError(
-                    f"{folder} is unfinished: run the same `toeplix data build` again to go on"
+                    f"{printable(folder)} is unfinished: run the same `toeplix data build` again to go on"
                 )
             raise FileNotFoundError(
-                f"{folder} is no token store: there is no {MANIFEST} in it "
+                f"{printable(folder)} is no token store: there is no {MANIFEST} in it "
                 "(`toeplix data build SOURCE --out DIR` makes one)"
             )
-        try:
-            manifest = json.loads(file.read_text(encoding="utf-8"))
-            version, files = manifest["version"], manifest["files"]
-        except (ValueError, KeyError, TypeError) as problem:
-            raise ValueError(f"{file} is damaged: build the store again") from problem
-        if version != VERSION:
-            raise ValueError(f"{file} has version {version}, this toeplix reads {VERSION}")
-        for name, known in files.items():
-            size = (folder / name).stat().st_size if (folder / name).exists() else None
-            if size != known["bytes"]:
-                found = "missing" if size is None else f"{size} bytes long"
-                raise ValueError(
-                    f"{folder / name} is {found}, not {known['bytes']} bytes: build the store again"
-                )
-        return cls(directory=folder, manifest=manifest)
+        return cls(directory=folder, manifest=read_manifest(folder))
 
     def check(self) -> None:
-        """Read every file and compare it with the manifest."""
+        """Read every file, compare it with the manifest, and see that documents lie where they should.
+
+        That it was done is remembered, for `verify`.
+        """
+        seen = verification.fingerprint(self.directory, self.manifest)
         damaged = [
             name
             for name, known in self.manifest["files"].items()
             if sha256(self.directory / name) != known["sha256"]
         ]
         if damaged:
-            raise ValueError(
-                f"{self.directory} is damaged, its sha256 disagrees: {', '.join(damaged)}; "
+            raise DamagedFile(
+                f"{printable(self.directory)} is damaged, its sha256 disagrees: {', '.join(damaged)}; "
                 "copy these files again, or delete the directory and build again"
             )
+        known = self.manifest["tokenizer"]
+        with reading(self.directory / MANIFEST, REMEDY):
+            for name in ("vocab", "start", "end", "pad"):
+                if getattr(self.tokenizer, name) != known[name]:
+                    raise ValueError(f"{name} is {known[name]}, that of the tokenizer is another")
+        for split in SPLITS:
+            opened = self._split(split)
+            with reading(self.directory / f"{split}.bin", REMEDY):
+                verification.check_tokens(opened.tokens, self.vocab)
+        verification.remember(seen)
+
+    def verify(self, say: Callable[[str], None] = lambda line: None) -> None:
+        """`check`, unless that was done before and no file has been written since."""
+        if verification.is_remembered(verification.fingerprint(self.directory, self.manifest)):
+            return
+        size = sum(known["bytes"] for known in self.manifest["files"].values())
+        if size > LONG:
+            say(f"verifying {self.directory}, {size / 1e9:.1f} GB, once")
+        self.check()
+
+    @property
+    def has_validation(self) -> bool:
+        return bool(self.manifest["splits"]["held"]["documents"])
+
+    @property
+    def notice(self) -> str:
+        """What a user should know about the splits, if anything."""
+        share = self.manifest["recipe"].get("held_out")
+        if HELD_SHARE in self.manifest:
+            return (
+                f"held_out={share} chose none of {self.manifest['read']} documents by its hash: "
+                "the text with the smallest hash is held out instead"
+            )
+        if share and not self.has_validation:
+            return (
+                f"held_out={share} chose none of {self.manifest['read']} documents: there is no "
+                "validation split; delete the store and build it again"
+            )
+        return ""
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -123,7 +156,8 @@ class Store:
         return self.manifest["tokenizer"]["vocab"]
 
     def _split(self, name: str) -> Split:
-        return Split(
+        counts = self.manifest["splits"][name]
+        split = Split(
             name=name,
             tokens=_mapped(self.directory / f"{name}.bin", np.dtype(self.manifest["dtype"])),
             offsets=_mapped(self.directory / f"{name}.idx", np.dtype("<i8")),
@@ -131,6 +165,12 @@ class Store:
             pad=self.manifest["tokenizer"]["pad"],
             store=self.directory.absolute(),
         )
+        # a few bytes a document, and rows are cut by them: looked at even if nobody asks to verify
+        with reading(self.directory / f"{name}.idx", REMEDY):
+            verification.check_ends(split.offsets, counts["tokens"], least=2)
+        with reading(self.directory / f"{name}.size", REMEDY):
+            verification.check_ends(split.sizes, counts["bytes"], least=1)
+        return split
 
 
 def _reopened(directory: Path, name: str) -> Split:
@@ -142,34 +182,3 @@ def _mapped(file: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.empty(0, dtype)
     # a plain array on the map: slicing np.memmap costs several times more
     return np.asarray(np.memmap(file, dtype, mode="r"))
-
-
-def describe(directory: Path, recipe: dict[str, Any], progress: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of what lies in a directory."""
-    tokenizer = Tokenizer.load(directory / TOKENIZER)
-    names = [f"{split}.{ending}" for split in SPLITS for ending in ENDINGS]
-    names += sorted(f"{TOKENIZER}/{file.name}" for file in (directory / TOKENIZER).iterdir())
-    files = {
-        name: {
-            "bytes": (directory / name).stat().st_size,
-            "sha256": sha256(directory / name),
-        }
-        for name in names
-    }
-    return {
-        "version": VERSION,
-        "recipe": recipe,
-        "parts": progress["parts"],
-        "read": progress["read"],
-        "empty": progress["read"] - sum(each["documents"] for each in progress["splits"].values()),
-        "splits": progress["splits"],
-        "dtype": tokenizer.dtype.str,
-        "tokenizer": {
-            "digest": files[f"{TOKENIZER}/tokenizer.json"]["sha256"],
-            "vocab": tokenizer.vocab,
-            "start": tokenizer.start,
-            "end": tokenizer.end,
-            "pad": tokenizer.pad,
-        },
-        "files": files,
-    }

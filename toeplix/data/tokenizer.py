@@ -10,18 +10,22 @@ string "<|eos|>" is spelled in several tokens and cannot end a document.
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toeplix.files import replace_file, sha256
+from toeplix.files import field, parse_json, printable, read_json, reading, replace_file, sha256
 
 START, END, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
 LEAST = 260  # 256 bytes, three control tokens and a merge
+MAX_VOCAB = 2**22  # four times the largest in use: what a mistake looks like, or an attack
+MAX_BYTES = 2**28  # of a tokenizer.json
 TOKENS, CONFIG = "tokenizer.json", "tokenizer_config.json"
+REMEDY = "copy the tokenizer again from where it came"
 
 
 class Tokenizer:
@@ -44,10 +48,7 @@ class Tokenizer:
         from tokenizers import Tokenizer as Backend
         from tokenizers import decoders, models, pre_tokenizers, trainers
 
-        if vocab < LEAST:
-            raise ValueError(
-                f"vocab={vocab} must be at least {LEAST}: 256 bytes, control tokens, merges"
-            )
+        check_vocab(vocab)
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
@@ -62,26 +63,21 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | Path) -> "Tokenizer":
-        from tokenizers import Tokenizer as Backend
-
         folder = Path(directory)
         for name in (TOKENS, CONFIG):
             if not (folder / name).is_file():
-                raise FileNotFoundError(f"{folder} holds no tokenizer: there is no {name} in it")
-        try:
-            config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-            backend = Backend.from_file(str(folder / TOKENS))
-        except Exception as problem:  # the library raises plain Exception
-            raise ValueError(f"{folder} holds a damaged tokenizer: {problem}") from problem
-
-        def token(key: str) -> str | None:
-            value = config.get(f"{key}_token")
-            return value.get("content") if isinstance(value, dict) else value
-
-        end = token("eos")
-        if end is None:
-            raise ValueError(f"the tokenizer in {folder} has no eos_token to end a document with")
-        return cls(backend, start=token("bos") or end, end=end, pad=token("pad") or end)
+                raise FileNotFoundError(
+                    f"{printable(folder)} holds no tokenizer: there is no {name} in it"
+                )
+        backend = _backend(folder)
+        config = read_json(folder / CONFIG, REMEDY)
+        with reading(folder / CONFIG, REMEDY):
+            start, end, pad = (_control(config, key) for key in ("bos", "eos", "pad"))
+            if end is None:
+                raise ValueError(
+                    f"the tokenizer in {printable(folder)} has no eos_token to end a document with"
+                )
+            return cls(backend, start=start or end, end=end, pad=pad or end)
 
     def save(self, directory: str | Path) -> None:
         """Write what `Tokenizer.load` and `AutoTokenizer.from_pretrained` read."""
@@ -95,7 +91,8 @@ class Tokenizer:
             "clean_up_tokenization_spaces": False,
             "split_special_tokens": True,
         }
-        replace_file(folder / TOKENS, lambda aside: self.backend.save(str(aside)))
+        described = self.backend.to_str(pretty=True)
+        replace_file(folder / TOKENS, lambda aside: aside.write_text(described, encoding="utf-8"))
         text = json.dumps(config, indent=2) + "\n"
         replace_file(folder / CONFIG, lambda aside: aside.write_text(text, encoding="utf-8"))
 
@@ -111,7 +108,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text alone, without `start` and `end`."""
-        return self.backend.encode(text, add_special_tokens=False).ids
+        with encoding():
+            return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int] | NDArray[Any], *, control: bool = False) -> str:
         """The text of tokens; control tokens are shown only if asked for."""
@@ -148,11 +146,70 @@ class Tokenizer:
         )
 
 
+def check_vocab(vocab: int) -> None:
+    """Refuse the size of a tokenizer that cannot be trained."""
+    if vocab < LEAST:
+        raise ValueError(
+            f"vocab={vocab} must be at least {LEAST}: 256 bytes, control tokens, merges"
+        )
+    if vocab > MAX_VOCAB:
+        raise ValueError(f"vocab={vocab} must be at most {MAX_VOCAB}")
+
+
+@contextmanager
+def encoding() -> Iterator[None]:
+    """The library raises plain Exception, for example where there is no token for what is unknown."""
+    try:
+        yield
+    except Exception as problem:
+        raise ValueError(f"the tokenizer cannot encode this text: {problem}") from problem
+
+
+def _backend(folder: Path) -> Any:
+    """The library's tokenizer, after every number in the file was compared with its bound."""
+    from tokenizers import Tokenizer as Backend
+
+    with reading(f"{folder} holds a damaged tokenizer: {TOKENS}", REMEDY):
+        size = (folder / TOKENS).stat().st_size
+        if size > MAX_BYTES:
+            raise ValueError(f"it has {size:,} bytes, of which at most {MAX_BYTES:,} are read")
+        text = (folder / TOKENS).read_bytes()
+        _check_ids(parse_json(text))
+        try:
+            return Backend.from_buffer(text)
+        except Exception as problem:  # the library raises plain Exception
+            raise ValueError(str(problem)) from problem
+
+
+def _check_ids(described: dict[str, Any]) -> None:
+    tokens = field(described, "model", dict)["vocab"]
+    if not isinstance(tokens, dict | list):
+        raise TypeError("field 'vocab' must be an object or an array")
+    numbers = list(tokens.values()) if isinstance(tokens, dict) else list(range(len(tokens)))
+    numbers += [field(added, "id", int) for added in described.get("added_tokens") or []]
+    if not numbers:
+        raise ValueError("it has no tokens")
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < MAX_VOCAB:
+            raise ValueError(f"token id {number!r} must be an integer in [0, {MAX_VOCAB})")
+
+
+def _control(config: dict[str, Any], key: str) -> str | None:
+    """The string of a control token, which may be a record of its own."""
+    value = config.get(f"{key}_token")
+    text = field(value, "content", str) if isinstance(value, dict) else value
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"field '{key}_token' must be a string, not {text!r}")
+    return text
+
+
 def fetch(name: str, directory: str | Path) -> Tokenizer:
     """Bring a tokenizer from the hub or a directory into `directory`. Runs no code that comes with it."""
     from transformers import AutoTokenizer
 
     try:
+        if (Path(name) / TOKENS).is_file():
+            _backend(Path(name))  # its bounds are checked before anybody else reads it
         found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as problem:  # of the hub, the network or the files: any class
         reason = str(problem).strip().partition("\n")[0] or type(problem).__name__
