@@ -39,7 +39,7 @@ TARGETS = [
                 ]
             )
         ],
-        share=0.1,
+        share=0.05,
     )
     for file, task in BENCHMARKS.items()
 ]

@@ -16,13 +16,13 @@ class Base:
     options: list[str] = field(default_factory=list)  # as on a command line
     fixtures: list[str] = field(default_factory=list)
     statuses: tuple[int, ...] = (0, 2)
-    patience: float = 6.0  # seconds until it is told to end
+    patience: float = 4.0  # seconds until it is told to end
     ending: int = signal.SIGINT
     share: float = 1.0
 
 
 _TINY = split("--dim 8 --depth 1 --threads 1")
-_SERVER: dict[str, Any] = {"ending": signal.SIGTERM, "patience": LASTING, "share": 0.3}
+_SERVER: dict[str, Any] = {"ending": signal.SIGTERM, "patience": LASTING, "share": 0.2}
 BASES: dict[str, Base] = {
     "": Base(share=0.2),
     "train": Base(
@@ -48,23 +48,28 @@ BASES: dict[str, Base] = {
         share=2,
     ),
     "import": Base(positional=["upstream/toeplitz.safetensors", "new"], fixtures=["upstream"]),
-    "spectrum": Base(positional=["run/model"], options=["--no-figures"], fixtures=["run/model"]),
+    "spectrum": Base(
+        positional=["run/model"], options=["--no-figures"], fixtures=["run/model"], share=0.6
+    ),
     "report": Base(
         positional=["run", "page2.html"],
         options=["--html"],
         fixtures=["run", "results/complexity"],
-        share=2,
+        share=0.8,
     ),
     "figure": Base(
-        positional=["complexity"], options=["--out", "new"], fixtures=["results/complexity"]
+        positional=["complexity"],
+        options=["--out", "new"],
+        fixtures=["results/complexity"],
+        share=0.6,
     ),
     "run": Base(
         positional=["complexity"],
         options=split("--scale smoke --data texts/toy.jsonl --work new --results rows"),
         fixtures=["texts"],
         statuses=(0, 1, 2),  # 1: cases failed, and are recorded
-        patience=3,
-        share=0.3,
+        patience=2,
+        share=0.1,
     ),
     "probe": Base(
         positional=["run/model"],
@@ -72,34 +77,34 @@ BASES: dict[str, Base] = {
             "--data store --steps 1 --batch 2 --context 4 --results rows --work new --seed 1"
         ),
         fixtures=["run/model", "store"],
-        share=0.5,
+        share=0.3,
     ),
     "eval": Base(
         positional=["hyena"],
         options=split("--tasks lambada_openai --data-root benchmarks --limit 1 --batch 1"),
         fixtures=["hyena", "benchmarks"],
-        share=0.4,
+        share=0.2,
     ),
     "serve": Base(
         positional=["run/model"], options=["--port", "0"], fixtures=["run/model"], **_SERVER
     ),
     "explore": Base(positional=["."], options=["--port", "0"], fixtures=["run"], **_SERVER),
-    "demo": Base(options=["--out", "new", "--steps", "2"], patience=3, share=0.1),
-    "bench ops": Base(options=split("--quick --seconds 0.01 --threads 1"), patience=2, share=0.1),
-    "bench prefill": Base(positional=["16"], options=_TINY, share=0.2),
-    "bench decode": Base(positional=["16"], options=_TINY, share=0.2),
+    "demo": Base(options=["--out", "new", "--steps", "2"], patience=2, share=0.03),
+    "bench ops": Base(options=split("--quick --seconds 0.01 --threads 1"), patience=2, share=0.03),
+    "bench prefill": Base(positional=["16"], options=_TINY, share=0.1),
+    "bench decode": Base(positional=["16"], options=_TINY, share=0.1),
     "bench training": Base(
-        options=[*_TINY, *split("--batch 2 --context 8 --seconds 0.1")], patience=3, share=0.1
+        options=[*_TINY, *split("--batch 2 --context 8 --seconds 0.1")], patience=2, share=0.03
     ),
     "bench data": Base(
         positional=["texts/toy.jsonl"],
         options=split("--megabytes 0.1 --vocab 300 --rounds 1 --processes 1"),
         fixtures=["texts"],
-        share=0.2,
+        share=0.1,
     ),
-    "bench spectrum": Base(options=["--seconds", "0.01"], patience=2, share=0.1),
+    "bench spectrum": Base(options=["--seconds", "0.01"], patience=2, share=0.03),
     "bench eval": Base(
-        options=[*_TINY, *split("--questions 2 --vocab 300 --rounds 1")], patience=3, share=0.1
+        options=[*_TINY, *split("--questions 2 --vocab 300 --rounds 1")], patience=2, share=0.03
     ),
     "bench serve": Base(
         positional=["1"],
@@ -107,8 +112,8 @@ BASES: dict[str, Base] = {
             *_TINY,
             *split("--streams 1 --seconds 0.1 --new 2 --rounds 1 --context 8 --vocab 300"),
         ],
-        patience=3,
-        share=0.05,
+        patience=2,
+        share=0.03,
     ),
 }
 

@@ -121,11 +121,11 @@ TARGETS: list[Target] = [
         files=["run/run.json", "run/metrics.jsonl", "run/samples.txt", "run/report.md"],
         mutators=(mutators.any_bytes,),
         readers=[
-            Reader(argv=["report", "run", "page.html"], writes=["page.html"]),
+            Reader(argv=["report", "run", "page.html"], writes=["page.html"], share=0.4),
             Reader(argv=["report", "run"], share=0.2),
             Reader(argv=["plan", "run", "--hardware", "h100"]),
             Reader(argv=[*RESUME, "run"], writes=["run"], share=0.3),
-            Reader(argv=["@explore", "."]),
+            Reader(argv=["@explore", "."], share=0.5),
             Reader(argv=["explore", ".", "--port", "0"], lasting=True, share=0.1),
         ],
         share=2.0,
@@ -136,10 +136,10 @@ TARGETS: list[Target] = [
         files=["run/run.json"],
         mutators=JSON,
         readers=[
-            Reader(argv=["report", "run", "page.html"], writes=["page.html"]),
+            Reader(argv=["report", "run", "page.html"], writes=["page.html"], share=0.4),
             Reader(argv=["plan", "run", "--hardware", "h100"]),
             Reader(argv=[*RESUME, "run"], writes=["run"], share=0.3),
-            Reader(argv=["@explore", "."]),
+            Reader(argv=["@explore", "."], share=0.5),
         ],
         share=2.0,
     ),
@@ -149,9 +149,9 @@ TARGETS: list[Target] = [
         files=["run/metrics.jsonl"],
         mutators=LINES,
         readers=[
-            Reader(argv=["report", "run", "page.html"], writes=["page.html"]),
+            Reader(argv=["report", "run", "page.html"], writes=["page.html"], share=0.4),
             Reader(argv=[*RESUME, "run"], writes=["run"], share=0.3),
-            Reader(argv=["@explore", "."]),
+            Reader(argv=["@explore", "."], share=0.5),
         ],
         share=1.5,
     ),
@@ -279,7 +279,7 @@ TARGETS: list[Target] = [
             files=[f"results/{name}/laptop.jsonl"],
             mutators=LINES,
             readers=[Reader(argv=["figure", name, "--out", "new"], writes=["new"])],
-            share=0.5,
+            share=0.25,
         )
         for name in ("complexity", "decoding", "throughput")
     ),
