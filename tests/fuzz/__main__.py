@@ -59,13 +59,14 @@ def inside(given: argparse.Namespace, place: Path, out: Path) -> int:
         print((place / "streams" / "err").read_text(errors="replace"), end="")
         print(f"{outcome.word}: {outcome.detail}")
         return int(not outcome.fine)
-    print(f"fixtures made in {time.monotonic() - began:.0f} s", flush=True)
+    made = time.monotonic() - began
+    print(f"fixtures made in {made:.0f} s", flush=True)
     counts: dict[str, collections.Counter[str]] = {}
     failures: dict[str, dict[str, Any]] = {}
     chosen = [name for name in given.kinds.split(",") if name]
     whole = sum(kinds.SHARES[name] for name in chosen)
     for name in chosen:
-        seconds = _seconds(given) * kinds.SHARES[name] / whole
+        seconds = max(5.0, _seconds(given) - made) * kinds.SHARES[name] / whole
         if name in kinds.FORKED:
             many = given.cases or EVER
             found = campaign.run(name, seconds, given.seed, many, given.jobs, progress)

@@ -22,16 +22,8 @@ def test_a_slice_of_files_and_commands(tmp_path):
     except isolation.NotPossible as problem:
         pytest.skip(str(problem))
     command = [sys.executable, "-m", "tests.fuzz", "--kinds", "files,commands", "--seed", "slice"]
-    command += [
-        "--minutes",
-        "0.4",
-        "--cases",
-        "150",
-        "--jobs",
-        "1",
-        "--out",
-        str(tmp_path / "found"),
-    ]
+    command += ["--minutes", "0.55", "--cases", "150", "--jobs", "1"]
+    command += ["--out", str(tmp_path / "found")]
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     ended = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
