@@ -27,6 +27,7 @@ MAKERS: dict[str, Callable[..., Case]] = {
     command_cases.KIND: command_cases.make,
 }
 SLOWER = 2.5
+START = 15.0  # seconds that a real start of the program may take on a busy machine
 SAVED = 2  # reproducers of one signature, of each worker
 
 
@@ -140,7 +141,7 @@ class Campaign:
             stdin=None if case.stdin is None else os.fsencode(case.stdin),
             closed_stdout=case.closed_stdout,
             executable=case.executable,
-            patience=case.patience,
+            patience=case.patience + START * case.executable,
             ending=case.ending,
             grace=case.grace,
         )

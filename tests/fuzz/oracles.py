@@ -97,7 +97,7 @@ def judge(case: Case, ended: Ended, before: Tree, after: Tree, place: Path) -> O
     if "Traceback (most recent call last)" in text:
         return _failed("traceback", case, _crash(text))
     if ended.status == 70:
-        return _failed("unforeseen", case, last)
+        return _failed("unforeseen", case, _logged(err) or last)
     allowed = {*case.statuses, 130, 143} if ended.told else set(case.statuses)
     if ended.status >= 128 and ended.status not in allowed:
         return _failed("killed", case, f"signal {ended.status - 128}; {last}")
@@ -148,10 +148,19 @@ def _crash(text: str) -> str:
     return f"{(ends or ['?'])[-1][:200]} at {places[-1] if places else '?'}"
 
 
+def _logged(err: str) -> str:
+    """The cause of an unforeseen error, from the log file that its line names."""
+    named = re.search(r"the traceback is in (\S+)", err)
+    try:
+        return _crash(Path(named[1]).read_text(errors="replace")) if named else ""
+    except OSError:
+        return ""
+
+
 def _failed(word: str, case: Case, detail: str) -> Outcome:
     """Numbers, paths and values differ between cases of one cause: they are not in the signature."""
     command = " ".join(case.argv[:2] if case.argv[:1] in (["data"], ["bench"]) else case.argv[:1])
-    if word == "traceback":
+    if word == "traceback" or (word == "unforeseen" and " at " in detail):
         error, _, place = detail.rpartition(" at ")
         where = re.sub(r":\d+ ", " ", place)
         told = f"{error.partition(':')[0]} {where}"
