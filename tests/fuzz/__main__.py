@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--kinds", default=",".join((*kinds.FORKED, *kinds.OTHERS)))
     own.add_argument("--out", type=Path, default=Path("runs/fuzz"), help="for reproducers")
     own.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cases at a time")
-    own.add_argument("--replay", type=Path, help="a saved case, once more")
+    own.add_argument("--replay", type=Path, nargs="+", help="saved cases, once more")
     own.add_argument("--json", type=Path, help="counts and failures, for programs")
     return own
 
@@ -47,18 +47,13 @@ def main() -> int:
 
 
 def inside(given: argparse.Namespace, place: Path, out: Path) -> int:
-    from tests.fuzz import reproducers
     from tests.fuzz.campaign import Campaign
 
     began = time.monotonic()
     campaign = Campaign(place, out)
     if given.replay:
-        case = reproducers.load(given.replay, place / "again")
-        (place / "streams").mkdir(exist_ok=True)
-        outcome = campaign.one(case, place / "again", place / "streams")
-        print((place / "streams" / "err").read_text(errors="replace"), end="")
-        print(f"{outcome.word}: {outcome.detail}")
-        return int(not outcome.fine)
+        return replayed(campaign, given.replay)
+    campaign.make_fixtures()
     made = time.monotonic() - began
     print(f"fixtures made in {made:.0f} s", flush=True)
     counts: dict[str, collections.Counter[str]] = {}
@@ -75,6 +70,24 @@ def inside(given: argparse.Namespace, place: Path, out: Path) -> int:
         else:
             counts[name] = _other(name, seconds, given.seed, out, campaign.root)
     return report(counts, failures, out, given.json)
+
+
+def replayed(campaign: Any, folders: list[Path]) -> int:
+    """Saved cases over the code as it is now; how many still fail is told at the end."""
+    from tests.fuzz import reproducers
+
+    again, streams = campaign.scratch / "again", campaign.scratch / "streams"
+    streams.mkdir()
+    failed = 0
+    for folder in folders:
+        outcome = campaign.one(reproducers.load(folder, again), again, streams)
+        failed += not outcome.fine
+        if len(folders) == 1:
+            print((streams / "err").read_text(errors="replace"), end="")
+        line = f"{folder.name}: {outcome.word}: {outcome.detail}"
+        print(line.encode("utf-8", "backslashreplace").decode(), flush=True)
+    print(f"{failed} of {len(folders)} fail")
+    return int(failed > 0)
 
 
 def _seconds(given: argparse.Namespace) -> float:

@@ -36,9 +36,12 @@ class Campaign:
 
     def __init__(self, scratch: Path, out: Path) -> None:
         self.scratch, self.out, self.root = scratch, out, scratch / "fixtures"
+        self.truths: dict[str, dict[str, Any]] = {}
         forking.prepare()
-        if not self.root.exists():
-            _in_child(lambda: fixtures.make(self.root))
+
+    def make_fixtures(self) -> None:
+        """What cases are made of, and what commands say over it."""
+        _in_child(lambda: fixtures.make(self.root))
         self.truths = self._truths()
 
     def run(self, kind: str, seconds: float, seed: str, cases: int, jobs: int, say: Any) -> Any:

@@ -8,6 +8,7 @@ does: threads joined, exit functions run, streams flushed.
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import io
@@ -37,6 +38,7 @@ MODULES = split(
 MEMORY = 6 * 2**30  # bytes of address space beyond what the parent has
 FILE_SIZE = 2**28
 CPU_SECONDS = 120
+PDEATHSIG = 1  # of <sys/prctl.h>
 TEXT = 2**20  # bytes of each stream that are looked at
 
 
@@ -128,6 +130,7 @@ def _child(call: Call, aside: Path) -> None:
     status = 1
     try:
         os.setsid()
+        ctypes.CDLL(None).prctl(PDEATHSIG, signal.SIGKILL)  # it does not outlive the campaign
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)

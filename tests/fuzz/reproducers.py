@@ -53,6 +53,7 @@ seed:      {case.seed}
 def load(folder: Path, place: Path) -> Case:
     """The case of a reproducer, its files copied to a directory."""
     shutil.rmtree(place, ignore_errors=True)
+    folder = folder.resolve()
     shutil.copytree(folder / "input", place, symlinks=True)
     for name, mode, device in json.loads((folder / SPECIALS).read_text()):
         os.mknod(place / name, mode, device)
