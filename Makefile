@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: browser demo test check bench report format clean
+.PHONY: browser demo test fuzz check bench report format clean
 
 demo: .venv/ready  ## train a small model here and now, no data needed
 	$(BIN)/python -m toeplix demo
@@ -19,6 +19,11 @@ browser:  ## for the tests of the explorer's page: Debian's chromium, installed 
 	      timeout 150 apt-get install -qq --yes --no-install-recommends chromium; }; } >/dev/null 2>&1; \
 	fi; \
 	command -v chromium >/dev/null || echo "no chromium: the tests of the explorer's page will be skipped"
+
+MINUTES ?= 5
+SEED ?= 0
+fuzz: .venv/ready  ## damaged files, hostile command lines and requests: make fuzz MINUTES=5 SEED=0
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED)
 
 check: .venv/ready  ## format, lint, types
 	$(BIN)/ruff format --check .
