@@ -33,6 +33,7 @@ from toeplix.ops import fft
 from toeplix.ops.carry import carry, rectangle
 from toeplix.ops.contract import as_columns
 from toeplix.ops.decoder import Decoder
+from toeplix.ops.paths import full_precision
 
 LEAF = 32
 MATMUL = 256  # largest tile that is multiplied as a matrix
@@ -182,6 +183,9 @@ class Online(Decoder):
     def _filtered(self, inputs: Tensor, size: int, ahead: int, heads: slice) -> Tensor:
         kept = self._filter(size, ahead)[heads]
         if size <= self._widest_matrix:
+            if self._autocast():
+                with full_precision(inputs.device):
+                    return torch.bmm(kept, inputs)
             return torch.bmm(kept, inputs)
         rows = inputs.transpose(0, 1)[None]
         kernel = self.kernel[heads, size:]

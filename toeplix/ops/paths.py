@@ -31,6 +31,9 @@ PATHS: dict[str, Path] = {
 }
 
 
+NOTHING = nullcontext()
+
+
 def forward(x: Tensor, kernel: Tensor, path: str) -> Tensor:
     """The product, contiguous and in x's dtype. The kernel may be longer than x."""
     if x.numel() == 0:
@@ -84,6 +87,7 @@ def _path(name: str, x: Tensor) -> Path:
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
     """Where autocast, if there is one, does not reach."""
-    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return NOTHING
