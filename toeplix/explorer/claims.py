@@ -16,7 +16,8 @@ Verdicts = dict[str, dict[str, dict[str, Verdict]]]  # claim -> scale -> experim
 def table(results: Path, figures: Path) -> dict[str, Any]:
     """Every claim with what the rows say of it, and the figures that are there."""
     present = results.is_dir()
-    said, problems = {name: {} for name in CLAIMS}, []
+    said: Verdicts = {name: {} for name in CLAIMS}
+    problems: list[str] = []
     if present:
         said, problems = _verdicts(results, _stamp(results))
     where = f"from the rows in {results}"

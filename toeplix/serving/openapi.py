@@ -118,7 +118,7 @@ class Health(Sent):
     status: Literal["ok", "draining"]
 
 
-REQUESTS = {COMPLETIONS: Completion, CHATS: Chat}
+REQUESTS: dict[str, type[BaseModel]] = {COMPLETIONS: Completion, CHATS: Chat}
 ANSWERS: dict[str, type[Sent]] = {
     COMPLETIONS: CompletionAnswer,
     CHATS: ChatAnswer,
@@ -149,7 +149,7 @@ def document(app: FastAPI, service: Service, *, secured: bool) -> Json:
     """The document of one server; `secured` if it wants a key."""
     if app.openapi_schema is None:
         found = get_openapi(title="toeplix", version=_version(), routes=app.routes)
-        kinds = [*REQUESTS.values(), *ANSWERS.values(), Error]
+        kinds: list[type[BaseModel]] = [*REQUESTS.values(), *ANSWERS.values(), Error]
         _, defined = models_json_schema([(kind, "validation") for kind in kinds], ref_template=REF)
         found["components"] = {"schemas": defined["$defs"]}
         for path, operations in found["paths"].items():
