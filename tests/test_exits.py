@@ -1,5 +1,6 @@
 """How commands end: statuses, closed and full streams, names that are not UTF-8, the log of defects."""
 
+import json
 import os
 import subprocess
 import sys
@@ -95,29 +96,77 @@ def test_a_full_disk_behind_standard_error():
     assert shell(f"{COMMAND} plan nosuch 2> /dev/full").returncode == 2
 
 
-NAMELESS = [
-    "plan NAME",
-    "spectrum NAME",
-    "probe NAME",
-    "report NAME",
-    "report NAME --html",
-    "eval NAME --tasks NAME",
-    "figure NAME",
-    "run NAME",
-    "run training --scale NAME",
-    "import NAME NAME/there",
-    "generate NAME NAME",
-    "NAME",
+UNDECODED = os.fsdecode(b"no\xffne")
+EVERY_COMMAND = """import json, os, sys
+from toeplix.cli import main
+for line in json.loads(sys.argv[1]):
+    sys.argv[1:] = [os.fsdecode(part.encode("utf-8", "surrogateescape")) for part in line]
+    sys.stderr.flush()
+    try:
+        main()
+        status = 0
+    except SystemExit as leaving:
+        status = leaving.code
+    print("status", status, file=sys.stderr)
+"""
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    """Every command names what it was given, and the terminal takes it."""
+    name = UNDECODED
+    lines = [
+        ["plan", name],
+        ["spectrum", name],
+        ["probe", name],
+        ["report", name],
+        ["report", name, "--html"],
+        ["eval", name, "--tasks", name],
+        ["figure", name],
+        ["run", name],
+        ["run", "training", "--scale", name],
+        ["import", name, f"{name}/there"],
+        ["generate", name, name],
+        ["bench", "ops", "--out", f"{name}/", "--seconds", name],
+        ["train", "--out", name, name],
+        [name],
+    ]
+    given = [sys.executable, "-c", EVERY_COMMAND, json.dumps(lines)]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(given, capture_output=True, check=False, cwd=tmp_path, env=environment)
+    said = done.stderr.decode("ascii").splitlines()
+    assert said[1::2] == ["status 2"] * len(lines), said
+    assert all(line.startswith("toeplix: ") for line in said[::2])
+    assert not list(tmp_path.iterdir())
+
+
+NONSENSE = [
+    ("plan laptop --hardware h100 --efficiency", ["nan", "inf", "-1", "0"]),
+    ("plan laptop --hardware h100 --devices", ["nan", "-1", str(10**30)]),
+    ("plan laptop --hardware h100 --batch", ["inf", "0", str(10**30)]),
+    ("bench ops --seconds", ["nan", "inf", "-1", "1e400"]),
+    ("bench ops --threads", ["nan", "0", str(10**30)]),
+    ("bench data --megabytes", ["nan", "inf", "-inf", "1e999"]),
+    ("bench data --vocab", [str(2**62), "nan"]),
+    ("bench prefill", [str(10**30), str(2**63), "nan"]),
+    ("run window --jobs", ["0", "nan", str(10**30)]),
+    ("probe some --lr", ["nan", "inf"]),
+    ("probe some --seed", [str(2**64), "-1", "nan"]),
+    ("eval silence --limit", ["0", "nan", str(10**30)]),
+    ("eval silence --tasks arc_easy --batch", ["0", "nan", str(10**30)]),
+    ("generate some --temperature", ["nan", "inf"]),
+    ("demo --steps", ["1", "nan", str(10**30)]),
 ]
 
 
-@pytest.mark.parametrize("line", NAMELESS)
-def test_names_that_are_not_utf8(line, tmp_path):
-    given = line.replace("NAME", r"$'no\xffne'")
-    done = shell(f"cd {tmp_path} && {COMMAND} {given}", PYTHONIOENCODING="ascii")
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count(b"\n") == 1
-    assert done.stderr.isascii()
+@pytest.mark.parametrize(("line", "values"), NONSENSE)
+def test_numbers_that_mean_nothing(line, values, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for value in values:
+        monkeypatch.setattr(sys, "argv", ["toeplix", *line.split(), value])
+        assert ended(main) == 2, value
+        said = capsys.readouterr().err
+        assert said.startswith("toeplix: ")
+        assert said.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 

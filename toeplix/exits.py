@@ -26,7 +26,7 @@ from pathlib import Path
 import typer
 
 BAD_INPUT, UNFORESEEN, INTERRUPTED, NO_READER = 2, 70, 130, 141
-MAX_LINE = 2000  # characters of a message
+MAX_LINE = 1000  # characters of a message
 KEPT_LOGS = 50
 LOG_PREFIX = "error-"
 
@@ -168,7 +168,9 @@ def _traceback(problem: BaseException) -> str:
 
 def _words(problem: BaseException) -> str:
     try:
-        return str(problem) or type(problem).__name__
+        # PyTorch appends the stack of its own language
+        text = str(problem).partition("\nException raised from")[0]
+        return text or type(problem).__name__
     except Exception:  # of an exception that cannot even be printed
         return type(problem).__name__
 

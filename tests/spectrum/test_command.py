@@ -9,9 +9,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from toeplix import Model, build, save
 from toeplix.bench import spectrum as bench
+from toeplix.files import DamagedFile
+from toeplix.spectrum import layers as layers_module
 from toeplix.spectrum import page, report
 from toeplix.spectrum.errata import TABLE, published_rule, sampled, table
 from toeplix.spectrum.layers import Layer, layers
@@ -149,3 +152,43 @@ def test_the_published_rule_is_wrong_by_its_crossings():
 def test_the_table_has_sixteen_layers_a_row():
     assert {len(values) for values in table().values()} == {16}
     assert min(table()["untrained"]) < -(TABLE["untrained"][0] - 1)  # the caption's 512 cannot be
+
+
+def test_files_of_the_user_stay(tmp_path):
+    save(build(Model(**SMALL)), tmp_path / "model")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "index.html").write_text("mine")
+    done = toeplix("spectrum", tmp_path / "model", "--out", out)
+    assert done.returncode == 2
+    assert "index.html was not written by toeplix" in done.stderr
+    assert [(file.name, file.read_text()) for file in out.iterdir()] == [("index.html", "mine")]
+    for more in (["--overwrite"], []):
+        assert toeplix("spectrum", tmp_path / "model", "--out", out, *more).returncode == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int32])
+def test_filters_of_other_kinds(tmp_path, dtype):
+    model = build(Model(**SMALL))
+    kernels = {name: value for name, value in model.state_dict().items() if "kernel" in name}
+    save_file(
+        {name: value.to(dtype) for name, value in kernels.items()}, tmp_path / "model.safetensors"
+    )
+    done = toeplix("spectrum", tmp_path, "--no-figures")
+    if dtype == torch.int32:
+        assert done.returncode == 2
+        assert "is no filter, but torch.int32" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text", ["5", "{", "[" * 10**5, '{"frozen": [], "filters": {}}'])
+def test_a_configuration_that_is_none(tmp_path, text):
+    model = build(Model(**SMALL))
+    kernels = {name: value for name, value in model.state_dict().items() if "kernel" in name}
+    save_file(kernels, tmp_path / "model.safetensors", metadata={"model": text})
+    try:
+        found = layers_module.read(tmp_path)[1]
+    except DamagedFile:
+        return
+    assert layers_module.initialisation(found) == "kaiming"

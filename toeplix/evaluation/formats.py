@@ -286,7 +286,8 @@ GLUE = {
 def glue(root: Path, name: str) -> Found:
     """dev.tsv of GLUE's archives; CoLA's has no header."""
     task = GLUE[name]
-    splits, files = {}, [find(root, f"{task.folder}/{file}") for _, file in task.files]
+    splits: dict[str, Rows] = {}
+    files = [find(root, f"{task.folder}/{file}") for _, file in task.files]
     for (split, _), file in zip(task.files, files, strict=True):
         splits[split] = []
         for number, row in enumerate(table(file), 1):

@@ -222,6 +222,6 @@ def rows_of(size: int | str | None) -> int | None:
         rows = int(size)
     except ValueError:
         rows = 0
-    if rows < 1:
-        raise ValueError(f"batch size {size!r} must be a number of at least 1, or 'auto'")
+    if not 1 <= rows < 2**31:
+        raise ValueError(f"batch size {size!r:.60} must be a number of at least 1, or 'auto'")
     return rows

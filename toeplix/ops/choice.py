@@ -3,6 +3,10 @@
 For each kind of device and each demand on causality, a list of bands. A band holds up to a number
 of columns (sequences times channels per head: what one filter multiplies; None: any) and lists paths
 with the longest time for which each is taken. The first band and the first path that fit are used.
+
+All paths compute the same product, each with its own rounding: a new rule changes speed, and the last
+bits of what `path="auto"` returns, so a training run repeats to the last bit under the same rule only.
+Counts of operations, widths of equal compute and the identity of cases do not ask the rule.
 """
 
 import json
