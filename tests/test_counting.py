@@ -73,7 +73,9 @@ def test_activation_memory_equals_what_is_counted(name):
 
 def test_counts_know_nothing_of_what_was_tuned_here(tmp_path, monkeypatch):
     """Otherwise `bench ops --tune` would change widths of equal compute, and which cases are known."""
-    sizes = [(time, channels) for time in (96, 128, 129, 384, 385, 4096) for channels in (1, 16, 64)]
+    sizes = [
+        (time, channels) for time in (96, 128, 129, 384, 385, 4096) for channels in (1, 16, 64)
+    ]
     before = [product_flops(time, 2, channels) for time, channels in sizes]
     bands = [{"columns": None, "paths": [[None, "dense"]]}]
     file = tmp_path / "paths.json"
