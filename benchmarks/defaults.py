@@ -25,7 +25,8 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from toeplix import Model, build, timing
+from toeplix import Model, build
+from toeplix.profiling import timing
 
 VOCAB, CONTEXT, BATCH = 2000, 128, 16
 BASE = Model(vocab=VOCAB, context=CONTEXT, dim=96, depth=4, heads=4, gate=False)
@@ -33,19 +34,19 @@ FLAT = replace(BASE, heads=0)
 FLAT_GATED = replace(FLAT, gate=True)
 HYENA = Model.paper(arch="hyena", dim=96, depth=4, context=CONTEXT, vocab=VOCAB)
 CASES: dict[str, Model] = {
-    "hyena, 33 features, frequency 14": replace(HYENA, features=33, frequency=14.0),
-    "hyena, 9 features, frequency 10": replace(HYENA, features=9, frequency=10.0),
-    "hyena, 9 features, frequency 1": replace(HYENA, features=9),
+    "hyena, 33 features, frequency 14": replace(HYENA, filter_features=33, filter_frequency=14.0),
+    "hyena, 9 features, frequency 10": replace(HYENA, filter_features=9, filter_frequency=10.0),
+    "hyena, 9 features, frequency 1": replace(HYENA, filter_features=9),
     "hyena, paper": HYENA,
     "hyena, paper, final norm": replace(HYENA, final_norm=True),
     "llama": replace(BASE, arch="llama"),
     "paper, flat": Model.paper(heads=0, dim=96, depth=4, context=CONTEXT, vocab=VOCAB),
     "paper, 4 heads": Model.paper(heads=4, dim=96, depth=4, context=CONTEXT, vocab=VOCAB),
     "flat": FLAT,
-    "flat, Kaiming filter": replace(FLAT, filters="kaiming"),
-    "flat, channel first": replace(FLAT, first="channel"),
+    "flat, Kaiming filter": replace(FLAT, filter_init="kaiming"),
+    "flat, channel first": replace(FLAT, block_order="mlp_first"),
     "flat, gate": FLAT_GATED,
-    "flat, gate, tied": replace(FLAT_GATED, tied=True),
+    "flat, gate, tied": replace(FLAT_GATED, tie_embeddings=True),
     "flat, gate, RMSNorm": replace(FLAT_GATED, norm="rms"),
     "flat, gate, 1.33 wide": replace(FLAT_GATED, dim=128),
     "flat, gate, 6 deep": replace(FLAT_GATED, depth=6),

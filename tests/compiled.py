@@ -11,10 +11,10 @@ from tests.toy import toy_run, toy_store
 from toeplix import Model, build
 from toeplix.architectures import ARCHITECTURES
 from toeplix.config import OWN
-from toeplix.logs import read
-from toeplix.train import fit
+from toeplix.training.logs import read
+from toeplix.training.loop import fit
 
-SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2, "state": 16, "window": 7}
+SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2, "state_size": 16, "window": 7}
 CASES = {arch: Model(arch=arch, **SMALL) for arch in ARCHITECTURES} | {
     "toeplitz-flat": Model(heads=0, gate=True, **SMALL),
     "toeplitz-heads-kernels": Model(heads=4, kernels=2, sequential=2, **SMALL),

@@ -14,7 +14,7 @@ from toeplix.config import OWN
 from toeplix.testing import assert_causal
 
 SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2}
-OTHER = {"state": 16, "window": 7}
+OTHER = {"state_size": 16, "window": 7}
 VARIANTS = {
     "toeplitz-flat": Model(heads=0, gate=False, **SMALL),
     "toeplitz-kernels": Model(heads=0, kernels=3, **SMALL),
@@ -23,7 +23,7 @@ VARIANTS = {
     "toeplitz-two-layer": Model(heads=2, sequential=2, **SMALL),
     "toeplitz-frozen": Model(heads=4, frozen="random", **SMALL),
     "toeplitz-ones": Model(heads=0, gate=False, frozen="ones", **SMALL),
-    "toeplitz-gated": Model(heads=0, gate=True, norm="rms", tied=True, **SMALL),
+    "toeplitz-gated": Model(heads=0, gate=True, norm="rms", tie_embeddings=True, **SMALL),
     "masked-heads": Model(arch="masked", heads=4, **SMALL),
 }
 CASES = (

@@ -17,7 +17,7 @@ from toeplix import Model, build, load, save
         ({"depth": 0}, "depth=0 must be at least 1"),
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
         ({"arch": "llama", "dim": 30}, "dim=30 is not a multiple of heads=4"),
-        ({"features": 4}, "features=4 must be odd"),
+        ({"filter_features": 4}, "filter_features=4 must be odd"),
         ({"frozen": "yes"}, "frozen='yes' must be one of no, random, ones"),
     ],
 )

@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
+from tests.hub_pairs import one_thread
 from tests.test_architectures import CASES, SMALL
-from tests.twins import one_thread
 from toeplix import Model, build
 from toeplix.config import OWN
-from toeplix.generate import generate
 from toeplix.hub import NearLinearCache, from_core
+from toeplix.inference.generation import generate
 from toeplix.serving.batch import batch
 
 __all__ = ["one_thread"]  # a fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 from toeplix import Model
 from toeplix.data import Recipe, Store, build
-from toeplix.presets import changed
-from toeplix.run import Run
+from toeplix.training.presets import changed
+from toeplix.training.run import Run
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
@@ -28,12 +28,18 @@ def toy_lines(file: Path, documents: int = 300) -> Path:
 
 def toy_store(folder: Path) -> Store:
     lines = toy_lines(folder / "toy.jsonl")
-    return build(Recipe(sources=(str(lines),), vocab=300, held_out=0.1), folder / "store")
+    return build(Recipe(sources=(str(lines),), vocab=300, val_fraction=0.1), folder / "store")
 
 
 def toy_run(store: Store, **changes: Any) -> Run:
     """Nothing in it divides anything else; dropout draws random numbers in every step."""
     model = Model(vocab=300, context=32, dim=16, depth=1, dropout=0.1)
     run = Run(model=model, data=str(store.directory), steps=24, batch=4, lr=1e-2, warmup=4)
-    quick = {"save_every": 5, "log_every": 3, "eval_every": 8, "sample_every": 12, "eval_rows": 9}
+    quick = {
+        "save_every": 5,
+        "log_every": 3,
+        "eval_every": 8,
+        "sample_every": 12,
+        "eval_sequences": 9,
+    }
     return changed(replace(run, **quick, trackers=""), changes)

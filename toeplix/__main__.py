@@ -1,5 +1,5 @@
 """`python -m toeplix` is the command line."""
 
-from toeplix.cli import main
+from toeplix.cli.main import main
 
 main()

@@ -17,7 +17,7 @@ from toeplix.model import LanguageModel, MixerLM
 
 def _borrowed(config: Model) -> LanguageModel:
     try:  # Hugging Face is imported only when it is used
-        from toeplix.borrowed import borrow
+        from toeplix.backbones.huggingface import borrow
     except ModuleNotFoundError as problem:
         raise ValueError(
             f"arch={config.arch!r} is Hugging Face's own: pip install 'toeplix[hf]' ({problem})"

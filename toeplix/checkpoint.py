@@ -2,7 +2,7 @@
 
 The weights' file is the truth: it carries the `Model` record and the version that wrote it in its
 metadata, and it is replaced in one step, so a checkpoint is complete or absent. It carries its own
-checksum too (tensor_files.py), and what names the tokenizer beside it; `load` compares both, and
+checksum too (tensors.py), and what names the tokenizer beside it; `load` compares both, and
 config.json with the record. Nothing is ever unpickled. Directories that `save_pretrained` wrote
 (`toeplix.hub`) have the record in config.json only and no checksum, and are loaded too.
 """
@@ -19,11 +19,11 @@ import torch
 
 from toeplix.architectures import build
 from toeplix.config import Model
-from toeplix.counting import stored_numbers
-from toeplix.directories import made
 from toeplix.files import DamagedFile, parse_json, printable, read_json, replace_file, sha256
+from toeplix.files.directories import made
+from toeplix.files.tensors import read_file, save_file
 from toeplix.model import LanguageModel
-from toeplix.tensor_files import read_file, save_file
+from toeplix.profiling.counting import stored_numbers
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 TOKENS, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"

@@ -17,12 +17,12 @@ MAX_LAYERS = 2**14  # modules take time to build, however small they are
 CHOICES: dict[str, tuple[str, ...]] = {
     "arch": (*OWN, *BORROWED),
     "frozen": ("no", "random", "ones"),
-    "first": ("mixer", "channel"),
+    "block_order": ("mixer_first", "mlp_first"),
     "norm": ("layer", "rms"),
     "init": ("scaled", "paper"),
-    "filters": ("decay", "kaiming"),
+    "filter_init": ("decay", "kaiming"),
     "activation": ("silu", "gelu"),
-    "feature": ("elu", "exp"),
+    "feature_map": ("elu", "exp"),
 }
 
 
@@ -39,32 +39,32 @@ class Model:
     dim: int = 512
     depth: int = 16
     heads: int = 0  # 0: toeplitz and masked are flat (one filter, no projections), attention has 4
-    expansion: int = 4  # width of the channel layer over dim
-    first: str = "mixer"  # which comes first in a block
+    mlp_ratio: int = 4  # hidden width of the MLP, in multiples of dim
+    block_order: str = "mixer_first"  # or "mlp_first": which sublayer comes first in a block
     norm: str = "layer"
     final_norm: bool = True
     activation: str = "silu"
-    tied: bool = False  # one matrix for embedding and output
+    tie_embeddings: bool = False  # one matrix for embedding and output
     dropout: float = 0.0
     init: str = "scaled"  # "scaled" starts at a loss of ln(vocab), the paper's toeplitz at 30 to 50
     # toeplitz
     kernels: int = 1  # filters reading as many neighbouring channels
     sequential: int = 1  # Toeplitz layers in one mixer, a nonlinearity between them
     frozen: str = "no"  # filters that are not trained, drawn at random or all ones
-    filters: str = "decay"  # how filters start: falling with the lag, or Kaiming noise
+    filter_init: str = "decay"  # initial filters: decaying with the lag, or Kaiming noise
     gate: bool = True  # multiply the mixer's output by a gate of its input
     # hyena
-    order: int = 64  # width of the network that makes the filters
-    features: int = 9  # of the position that it sees; the paper: 3, Hyena's authors: 33
-    frequency: float = 1.0  # of its sines; the authors: 14
+    filter_hidden: int = 64  # hidden width of the network that computes the filters
+    filter_features: int = 9  # position features it reads; the paper: 3, Hyena's authors: 33
+    filter_frequency: float = 1.0  # of its sine activations; the authors: 14
     # linear
-    feature: str = "elu"  # map of queries and keys; "exp" is the paper's, which diverges
+    feature_map: str = "elu"  # of queries and keys; "exp" is the paper's, which diverges
     # window, mamba2
     window: int = 128  # positions that attention sees
-    state: int = 256  # numbers per channel that the state space keeps
+    state_size: int = 256  # state of the SSM per channel
 
     def __post_init__(self) -> None:
-        check_fields(self, CHOICES, {"heads": 0, "features": 3})
+        check_fields(self, CHOICES, {"heads": 0, "filter_features": 3})
         heads = self.attention_heads if self.arch in ATTENTION else self.heads
         if self.arch in HEADED and heads and self.dim % heads:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={heads}")
@@ -73,8 +73,10 @@ class Model:
             raise ValueError(f"{layers} must be at most {MAX_LAYERS} layers together")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
-        if self.features % 2 == 0:
-            raise ValueError(f"features={self.features} must be odd: the time, and pairs of waves")
+        if self.filter_features % 2 == 0:
+            raise ValueError(
+                f"filter_features={self.filter_features} must be odd: the time, and pairs of waves"
+            )
 
     @classmethod
     def paper(
@@ -94,7 +96,7 @@ class Model:
         """
         sizes = {"arch": arch, "dim": dim, "depth": depth, "context": context, "vocab": vocab}
         chosen = {} if heads is None else {"heads": heads}
-        published = {"state": max(1, dim // 2)} | PAPER.get(arch, {})
+        published = {"state_size": max(1, dim // 2)} | PAPER.get(arch, {})
         return cls(**(published | sizes | chosen | other))
 
     @property
@@ -114,18 +116,18 @@ PAPER: dict[str, dict[str, Any]] = {
     "toeplitz": {
         "heads": 4,
         "gate": False,
-        "first": "channel",
+        "block_order": "mlp_first",
         "final_norm": False,
         "init": "paper",
-        "filters": "kaiming",
+        "filter_init": "kaiming",
     },
     "masked": {"heads": 0, "final_norm": False, "init": "paper", "activation": "gelu"},
     "hyena": {
         "final_norm": False,
         "init": "paper",
         "activation": "gelu",
-        "features": 3,
-        "frequency": 1.0,
+        "filter_features": 3,
+        "filter_frequency": 1.0,
     },
-    "linear": {"feature": "exp", "activation": "gelu"},
+    "linear": {"feature_map": "exp", "activation": "gelu"},
 }

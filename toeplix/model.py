@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from toeplix import documents
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.channel import ChannelMixer
 from toeplix.mixers.filter import FilterBank
-from toeplix.mixers.rows import RowState
+from toeplix.mixers.ragged import RowState
+from toeplix.ops import documents
 
 
 class LanguageModel(nn.Module, ABC):
@@ -112,7 +112,7 @@ class Block(nn.Module):
         self.token_mixer = mixer
         self.channel_norm = NORMS[config.norm](config.dim)
         self.channel_mixer = ChannelMixer(config)
-        self.mixer_first = config.first == "mixer"
+        self.mixer_first = config.block_order == "mixer_first"
 
     def forward(self, x: Float[Tensor, "b t d"], state: Any = None) -> Float[Tensor, "b t d"]:
         if not self.mixer_first:
@@ -125,7 +125,7 @@ class Block(nn.Module):
         return x
 
     def each(self, batches: list[Tensor]) -> list[Tensor]:
-        """The same of several batches: weights that have to be gathered (parallel.py) are so once."""
+        """The same of several batches: weights that have to be gathered (distributed.py) are so once."""
         return [self(x) for x in batches]
 
 
@@ -141,7 +141,7 @@ class MixerLM(LanguageModel):
         )
         self.norm = NORMS[config.norm](config.dim) if config.final_norm else nn.Identity()
         self.head = nn.Linear(config.dim, config.vocab, bias=False)
-        if config.tied:
+        if config.tie_embeddings:
             self.head.weight = self.embedding.weight
         reset(self)
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.data import child
+from tests.data import build_worker
 from toeplix.data import Recipe, Tokenizer, build, building
 
 WORDS = ["the", "model", "reads", "Übung", "東京", "naïve", "don't", "x=1", "(word)", "🙂", "a\tb"]
@@ -46,7 +46,7 @@ def tokenizer(texts):
 
 @pytest.fixture(scope="session")
 def recipe(lines):
-    return Recipe(sources=(lines,), vocab=400, held_out=0.1)
+    return Recipe(sources=(lines,), vocab=400, val_fraction=0.1)
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def _cache(tmp_path_factory, monkeypatch):
 def pooled(monkeypatch):
     """Processes at once, and many small batches for them."""
     monkeypatch.setattr(building, "ALONE", 0)
-    monkeypatch.setattr(building, "BATCH", child.SMALL)
+    monkeypatch.setattr(building, "BATCH", build_worker.SMALL)
 
 
 def whole(folder):

@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.data import child
+from tests.data import build_worker
 from tests.data.conftest import whole, write_lines
 from toeplix.data import Recipe, Store, build, building, resolve
-from toeplix.data.encoding import is_held_out
+from toeplix.data.encoding import is_validation
 
 
 def test_a_store_holds_the_documents_in_order(store, texts):
-    found = {False: store.train, True: store.held}
+    found = {False: store.train, True: store.val}
     for held, split in found.items():
-        expected = [text for text in texts if is_held_out(text.encode(), 0.1) == held]
+        expected = [text for text in texts if is_validation(text.encode(), 0.1) == held]
         assert len(split) == len(expected)
         for index, text in enumerate(expected):
             tokens = split.document(index)
@@ -54,7 +54,7 @@ def test_work_that_was_done_is_not_done_again(recipe, store, tmp_path, monkeypat
         if progress.documents > 200:
             raise Stopped
 
-    monkeypatch.setattr(building, "BATCH", child.SMALL)
+    monkeypatch.setattr(building, "BATCH", build_worker.SMALL)
     with pytest.raises(Stopped):
         build(recipe, tmp_path, processes=1, report=stop)
     (tmp_path / ".progress.json.123").write_text("left by a process that was killed")
@@ -70,9 +70,7 @@ def test_work_that_was_done_is_not_done_again(recipe, store, tmp_path, monkeypat
     assert not again, "a finished store is only opened"
 
 
-@pytest.mark.parametrize(
-    "name", ["train.bin", "held.idx", "train.size", "tokenizer/tokenizer.json"]
-)
+@pytest.mark.parametrize("name", ["train.bin", "val.idx", "train.size", "tokenizer/tokenizer.json"])
 def test_damage_is_found(recipe, tmp_path, name):
     store = build(recipe, tmp_path / "a")
     file = tmp_path / "a" / name
@@ -106,10 +104,12 @@ def test_equal_texts_go_to_one_split_in_any_order(tmp_path, texts):
     chosen = []
     for number, order in enumerate((repeated, sorted(repeated))):
         source = write_lines(tmp_path / f"{number}.jsonl", order)
-        store = build(Recipe(sources=(source,), vocab=300, held_out=0.2), tmp_path / str(number))
+        store = build(
+            Recipe(sources=(source,), vocab=300, val_fraction=0.2), tmp_path / str(number)
+        )
         splits = [
             {store.tokenizer.decode(split.document(index)) for index in range(len(split))}
-            for split in (store.train, store.held)
+            for split in (store.train, store.val)
         ]
         assert not splits[0] & splits[1]
         assert splits[0] | splits[1] == set(texts)
@@ -118,17 +118,17 @@ def test_equal_texts_go_to_one_split_in_any_order(tmp_path, texts):
 
 
 def test_the_held_out_share_is_what_was_asked_for():
-    held = sum(is_held_out(b"%d" % number, 0.01) for number in range(20000))
+    held = sum(is_validation(b"%d" % number, 0.01) for number in range(20000))
     assert 140 < held < 260, "four standard deviations around 200"
-    assert not is_held_out(b"x", 0.0)
+    assert not is_validation(b"x", 0.0)
 
 
 def test_the_tokenizer_learns_from_a_bounded_sample_of_all_parts(tmp_path, texts, monkeypatch):
     monkeypatch.setattr(building, "SAMPLE", 20_000)
     names = [write_lines(tmp_path / f"{n}.jsonl", texts[100 * n : 100 * n + 100]) for n in range(4)]
-    recipe = Recipe(sources=tuple(names), held_out=0.5)
+    recipe = Recipe(sources=tuple(names), val_fraction=0.5)
     sample = list(building._sample(recipe, resolve(names)))
-    assert not any(is_held_out(text.encode(), 0.5) for text in sample)
+    assert not any(is_validation(text.encode(), 0.5) for text in sample)
     assert {texts.index(text) // 100 for text in sample} == {0, 1, 2, 3}
     assert 5_000 < sum(len(text.encode()) for text in sample) < 25_000
     limited = list(building._sample(replace(recipe, limit=10), resolve(names)))
@@ -137,17 +137,17 @@ def test_the_tokenizer_learns_from_a_bounded_sample_of_all_parts(tmp_path, texts
 
 def test_empty_documents_are_counted_and_left_out(tmp_path):
     source = write_lines(tmp_path / "a.jsonl", ["one text", "", " \n", "another text"])
-    store = build(Recipe(sources=(source,), vocab=260, held_out=0.0), tmp_path / "out")
-    assert (len(store.train), len(store.held)) == (2, 0)
+    store = build(Recipe(sources=(source,), vocab=260, val_fraction=0.0), tmp_path / "out")
+    assert (len(store.train), len(store.val)) == (2, 0)
     assert (store.manifest["read"], store.manifest["empty"]) == (4, 2)
-    assert store.held.bytes_of() == 0
+    assert store.val.bytes_of() == 0
 
 
 def test_the_limit_counts_documents_over_all_parts(tmp_path, texts):
     sources = tuple(
         write_lines(tmp_path / f"{n}.jsonl", texts[10 * n : 10 * n + 10]) for n in range(3)
     )
-    recipe = Recipe(sources=sources, vocab=300, held_out=0.0, limit=15)
+    recipe = Recipe(sources=sources, vocab=300, val_fraction=0.0, limit=15)
     store = build(recipe, tmp_path / "out")
     assert [store.tokenizer.decode(store.train.document(n)) for n in range(15)] == texts[:15]
     assert len(store.train) == store.manifest["read"] == 15
@@ -157,7 +157,7 @@ def test_the_limit_counts_documents_over_all_parts(tmp_path, texts):
 
 def test_a_tokenizer_that_is_given(store, lines, tmp_path):
     name = str(store.directory / "tokenizer")
-    other = build(Recipe(sources=(lines,), tokenizer=name, held_out=0.1), tmp_path / "out")
+    other = build(Recipe(sources=(lines,), tokenizer=name, val_fraction=0.1), tmp_path / "out")
     np.testing.assert_array_equal(other.train.tokens, store.train.tokens)
     assert other.manifest["recipe"]["tokenizer"] == name
 
@@ -166,7 +166,7 @@ def test_a_tokenizer_that_is_given(store, lines, tmp_path):
     ("change", "words"),
     [
         ({"vocab": 259}, "vocab=259 must be at least 260"),
-        ({"held_out": 1.0}, r"held_out=1.0 must be in \[0, 1\)"),
+        ({"val_fraction": 1.0}, r"val_fraction=1.0 must be in \[0, 1\)"),
         ({"limit": 0}, "limit=0 must be at least 1"),
     ],
 )

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from tests.data.conftest import write_lines
-from toeplix import cli
-from toeplix.bench import tokenizing
+from toeplix.cli import main
+from toeplix.profiling.bench import tokenizing
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def toeplix(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["toeplix", *map(str, arguments)])
         status = 0
         try:
-            cli.main()
+            main.main()
         except SystemExit as leaving:
             status = leaving.code
         return status, *capsys.readouterr()
@@ -27,7 +27,7 @@ def toeplix(monkeypatch, capsys):
 
 def test_build_show_check(toeplix, lines, tmp_path):
     folder = tmp_path / "store"
-    build = ("data", "build", lines, "--out", folder, "--vocab", 300, "--held-out", 0.1)
+    build = ("data", "build", lines, "--out", folder, "--vocab", 300, "--val-fraction", 0.1)
     status, out, _ = toeplix(*build)
     assert status == 0
     assert "bytes per token" in out
@@ -39,10 +39,10 @@ def test_build_show_check(toeplix, lines, tmp_path):
     assert " | " in out
     status, out, _ = toeplix("data", "check", folder)
     assert (status, out) == (0, f"{folder}: 8 files agree with the manifest\n")
-    (folder / "held.bin").write_bytes(bytes((folder / "held.bin").stat().st_size))
+    (folder / "val.bin").write_bytes(bytes((folder / "val.bin").stat().st_size))
     status, _, error = toeplix("data", "check", folder)
     assert status == 2
-    assert "sha256 disagrees: held.bin" in error
+    assert "sha256 disagrees: val.bin" in error
 
 
 def test_what_is_not_installed_is_named(toeplix, lines, tmp_path, monkeypatch):
@@ -64,7 +64,7 @@ def test_every_module_has_its_extra(toeplix, monkeypatch):
 
 def test_the_package_is_light():
     heavy = "{'datasets', 'tokenizers', 'transformers', 'pyarrow', 'zstandard', 'pandas'}"
-    code = f"import sys, toeplix.data, toeplix.cli; assert not {heavy} & set(sys.modules)"
+    code = f"import sys, toeplix.data, toeplix.cli.main; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -72,7 +72,7 @@ def test_help_teaches(toeplix):
     status, out, _ = toeplix("data", "build", "--help")
     assert status == 0
     out = " ".join(out.replace("│", " ").split())
-    for word in ("python", "fineweb-edu", "--held-out", "goes on where it was", "form feed"):
+    for word in ("python", "fineweb-edu", "--val-fraction", "goes on where it was", "form feed"):
         assert word in out
 
 

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 from toeplix import Model
 from toeplix import build as build_model
-from toeplix.data import Packed, Rows, Split, Store
-from toeplix.data.order import shuffled
+from toeplix.data import Packed, Padded, Split, Store
+from toeplix.data.shuffling import shuffled
 
 
 def numbered(lengths):
@@ -76,7 +76,7 @@ def test_without_the_remainder_only_whole_rows(lengths, context):
 @given(lengths=LENGTHS, context=st.integers(1, 50))
 def test_padded_rows_are_beginnings_of_documents(lengths, context):
     split = numbered(lengths)
-    rows = Rows(split, context=context, seed=1)
+    rows = Padded(split, context=context, seed=1)
     firsts = []
     for row in (rows[index] for index in range(len(rows))):
         real = int(row["mask"].sum())
@@ -90,7 +90,7 @@ def test_padded_rows_are_beginnings_of_documents(lengths, context):
     assert sorted(firsts) == split.offsets[:-1].tolist(), "each document once"
 
 
-@pytest.mark.parametrize("kind", [Rows, Packed])
+@pytest.mark.parametrize("kind", [Padded, Packed])
 def test_rows_are_a_function_of_seed_and_epoch(kind, store):
     def all_rows(sequences):
         return torch.cat([sequences[index]["tokens"] for index in range(len(sequences))])
@@ -135,8 +135,8 @@ def test_collating_by_hand():
     assert batch["tokens"].tolist() == [[0, 1, 2, 4, 5, 7, 8, 9]]
     assert batch["labels"].tolist() == [[1, 2, 3, 5, 6, 8, 9, 10]]
     assert batch["offsets"].tolist() == [0, 3, 4, 5, 8]
-    padded = Rows(numbered([4, 2]), context=4, shuffle=False)
-    batch = Rows.collate([padded[0], padded[1]])
+    padded = Padded(numbered([4, 2]), context=4, shuffle=False)
+    batch = Padded.collate([padded[0], padded[1]])
     assert batch["tokens"].tolist() == [[0, 1, 2, 10**6], [4] + [10**6] * 3]
     assert batch["labels"].tolist() == [[1, 2, 3, -100], [5, -100, -100, -100]]
     assert batch["mask"].tolist() == [[True] * 3 + [False], [True] + [False] * 3]
@@ -145,8 +145,8 @@ def test_collating_by_hand():
 def test_a_model_scores_packed_and_padded_rows_like_documents_alone(store):
     """Total loss over all documents, three ways."""
     torch.manual_seed(0)
-    end = store.held.offsets[6]
-    held = replace(store.held, tokens=store.held.tokens[:end], offsets=store.held.offsets[:7])
+    end = store.val.offsets[6]
+    held = replace(store.val, tokens=store.val.tokens[:end], offsets=store.val.offsets[:7])
     longest = int(np.diff(held.offsets).max())
     model = build_model(Model(vocab=store.vocab, context=longest, dim=16, depth=2)).double().eval()
 
@@ -158,8 +158,8 @@ def test_a_model_scores_packed_and_padded_rows_like_documents_alone(store):
     documents = [torch.from_numpy(held.document(n).astype(np.int64)) for n in range(len(held))]
     with torch.no_grad():
         alone = sum(loss({"tokens": d[None, :-1], "labels": d[None, 1:]}) for d in documents)
-        padded = Rows(held, context=longest)
-        found = sum(loss(batch) for batch in DataLoader(padded, 7, collate_fn=Rows.collate))
+        padded = Padded(held, context=longest)
+        found = sum(loss(batch) for batch in DataLoader(padded, 7, collate_fn=Padded.collate))
         torch.testing.assert_close(found, alone)
         # one row holds all: no document is cut
         packed = Packed(held, context=len(held.tokens), remainder=True)
@@ -194,11 +194,11 @@ def test_a_split_goes_to_another_process_as_a_name(store):
 
 def test_nonsense_is_refused(store):
     with pytest.raises(ValueError, match="context=0 must be at least 1"):
-        Rows(store.train, context=0)
-    with pytest.raises(ValueError, match=r"'held' has no documents: .*--held-out"):
+        Padded(store.train, context=0)
+    with pytest.raises(ValueError, match=r"'val' has no documents: .*--val-fraction"):
         Packed(
             Split(
-                name="held",
+                name="val",
                 tokens=np.empty(0, np.uint16),
                 offsets=np.zeros(1, np.int64),
                 sizes=np.zeros(1, np.int64),

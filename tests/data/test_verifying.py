@@ -10,10 +10,10 @@ import pytest
 
 from tests.data.test_commands import toeplix  # noqa: F401 - a fixture
 from tests.toy import toy_run, toy_store
-from toeplix.data import Packed, Recipe, Rows, Store, build, verification
+from toeplix.data import Packed, Padded, Recipe, Store, build, verification
 from toeplix.data import store as stores
 from toeplix.files import DamagedFile
-from toeplix.train import fit
+from toeplix.training.loop import fit
 
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -43,7 +43,7 @@ def flip(file, place, bit=0):
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["train.bin", "train.idx", "train.size", "held.idx", "held.bin"])
+@pytest.mark.parametrize("name", ["train.bin", "train.idx", "train.size", "val.idx", "val.bin"])
 def test_train_notices_a_flipped_bit(copy, tmp_path, name):
     flip(copy.directory / name, 17)
     with pytest.raises(DamagedFile, match=rf"sha256 disagrees: {name}"):
@@ -227,7 +227,7 @@ def write(store, name, numbers):
     return Store.open(store.directory)
 
 
-@pytest.mark.parametrize("name", ["train.idx", "train.size", "held.idx"])
+@pytest.mark.parametrize("name", ["train.idx", "train.size", "val.idx"])
 @pytest.mark.parametrize("value", [-1, 0, 2**62, -(2**63), 2**63 - 1])
 def test_documents_must_lie_one_after_the_other(copy, name, value):
     numbers = np.fromfile(copy.directory / name, "<i8")
@@ -240,14 +240,14 @@ def test_documents_must_lie_one_after_the_other(copy, name, value):
         with pytest.raises(DamagedFile, match=rf"{name} is damaged: .*; build the store again"):
             store.check()
         with pytest.raises(DamagedFile, match=rf"{name} is damaged"):  # even if nobody verifies
-            _ = store.train if name.startswith("train") else store.held
+            _ = store.train if name.startswith("train") else store.val
 
 
 def test_tokens_must_be_in_the_vocabulary(copy):
-    tokens = np.fromfile(copy.directory / "held.bin", "<u2")
+    tokens = np.fromfile(copy.directory / "val.bin", "<u2")
     tokens[5] = copy.vocab
     with pytest.raises(DamagedFile, match=r"held\.bin is damaged: it holds token 400 of a voc"):
-        write(copy, "held.bin", tokens).check()
+        write(copy, "val.bin", tokens).check()
 
 
 def test_flipped_bits_anywhere_never_pass_the_check(copy):
@@ -261,7 +261,7 @@ def test_flipped_bits_anywhere_never_pass_the_check(copy):
                 Store.open(copy.directory).check()
             file.write_bytes(content)
     copy.check()
-    for kind in (Rows, Packed):
+    for kind in (Padded, Packed):
         kind(copy.train, context=16)[0]
 
 
@@ -308,7 +308,7 @@ def test_every_flipped_bit_of_progress_is_found_or_means_nothing(recipe, store, 
 def test_progress_of_another_kind(toeplix, lines, unfinished, text):  # noqa: F811
     file = unfinished / "progress.json"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    options = ["--out", unfinished, "--vocab", 400, "--held-out", 0.1]
+    options = ["--out", unfinished, "--vocab", 400, "--val-fraction", 0.1]
     status, out, error = toeplix("data", "build", lines, *options)
     assert (status, out) == (2, "")
     assert error.count("\n") == 1
@@ -358,4 +358,4 @@ def test_benchmarks_take_numbers(toeplix, value):  # noqa: F811
 
 def test_a_recipe_is_told_from_another_in_a_damaged_store(copy, lines):
     with pytest.raises(ValueError, match="was begun with vocab=400, not 401"):
-        build(Recipe(sources=(lines,), vocab=401, held_out=0.1), copy.directory)
+        build(Recipe(sources=(lines,), vocab=401, val_fraction=0.1), copy.directory)

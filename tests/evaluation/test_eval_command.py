@@ -10,7 +10,7 @@ from lm_eval.tasks._index import TaskIndex
 from rich.console import Console
 
 from toeplix import Model, build, save
-from toeplix.cli import main
+from toeplix.cli.main import main
 from toeplix.evaluation import harness, paper
 from toeplix.evaluation.harness import labels, manager, sample_error
 from toeplix.evaluation.table import full_table

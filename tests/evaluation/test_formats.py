@@ -6,9 +6,9 @@ import pytest
 
 from tests.evaluation import published
 from toeplix.evaluation import formats
-from toeplix.evaluation.cuts import Cuts
 from toeplix.evaluation.data import MissingData, local, sources
 from toeplix.evaluation.prompts import fields_of, stock_template
+from toeplix.evaluation.truncation import Cuts
 
 RUNS = {"premise": "A man runs."}
 

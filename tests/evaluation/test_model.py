@@ -7,8 +7,8 @@ import torch
 from lm_eval.api.instance import Instance
 
 from toeplix import Model, build, save
-from toeplix.evaluation.cuts import room
 from toeplix.evaluation.model import Checkpoint, settings
+from toeplix.evaluation.truncation import room
 
 LONG = "the sun is hot, ice is not. " * 12
 

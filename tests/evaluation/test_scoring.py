@@ -65,7 +65,7 @@ def test_the_order_of_requests_does_not_matter():
 
 
 def test_what_greedy_decoding_would_write_is_greedy():
-    from toeplix.generate import generate
+    from toeplix.inference.generation import generate
 
     model = model_of("toeplitz", torch.float32)
     prompt = [3, 1, 4]

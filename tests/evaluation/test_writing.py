@@ -5,7 +5,7 @@ import torch
 
 from toeplix import Model, build
 from toeplix.evaluation.writing import Job, batches, write
-from toeplix.generate import Sampling, generate
+from toeplix.inference.generation import Sampling, generate
 
 ARCHITECTURES = ("toeplitz", "masked", "hyena", "linear", "llama", "window", "mamba2")
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.evaluation.published import ARC, lines, write_all
 from toeplix.experiments import SCALES, benchmarks
-from toeplix.experiments.collect import collect
-from toeplix.experiments.report import draw
+from toeplix.experiments.engine.collect import collect
+from toeplix.experiments.engine.report import draw
 
 
 @pytest.mark.usefixtures("unchecked")

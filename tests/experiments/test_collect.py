@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from toeplix.experiments import EXPERIMENTS, SCALES
-from toeplix.experiments import collect as collecting
-from toeplix.experiments.collect import collect, results_file
+from toeplix.experiments.engine import collect as collecting
+from toeplix.experiments.engine.collect import collect, results_file
 
 CLAIMS, COST, ALONE = (), "nothing", False
 
@@ -95,7 +95,7 @@ from pathlib import Path
 from types import SimpleNamespace
 sys.path.insert(0, sys.argv[1])
 from toeplix.experiments import EXPERIMENTS, SCALES
-from toeplix.experiments.collect import collect
+from toeplix.experiments.engine.collect import collect
 EXPERIMENTS["squares"] = "tests.experiments.test_collect"
 collect("squares", SCALES["smoke"], results=Path(sys.argv[2]), work=Path(sys.argv[3]))
 """
@@ -168,7 +168,7 @@ def test_interrupted_beside_a_long_case(tmp_path, monkeypatch):
 
 
 def test_two_at_once_are_refused(tmp_path):
-    from toeplix.data.growing import locked
+    from toeplix.data.appending import locked
 
     (tmp_path / "squares").mkdir()
     with locked(tmp_path / "squares"), pytest.raises(OSError, match="another process"):

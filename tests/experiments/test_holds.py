@@ -4,10 +4,10 @@ import pytest
 
 from toeplix.experiments import complexity, decoding, frozen, linear, throughput, training, variants
 from toeplix.experiments import window as windowed
-from toeplix.experiments.learning import at_best, best_rate, rates, tuned
-from toeplix.experiments.matching import compute, memory, width
-from toeplix.experiments.models import MODELS, model
-from toeplix.experiments.scale import SCALES
+from toeplix.experiments.engine.equal_cost import compute, memory, width
+from toeplix.experiments.engine.models import MODELS, model
+from toeplix.experiments.engine.scale import SCALES
+from toeplix.experiments.engine.text_training import at_best, best_rate, rates, tuned
 
 SEEDS = (0, 1, 2)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from toeplix.experiments import intervals
-from toeplix.experiments.intervals import Interval, below, every
+from toeplix.experiments.engine import intervals
+from toeplix.experiments.engine.intervals import Interval, below, every
 
 FIRST, SECOND = [4.31, 4.29, 4.36], [4.20, 4.25, 4.11]
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from toeplix.experiments import accuracies, capacity, copying, recall, retention
-from toeplix.experiments.solving import area, by_seed, effort, groups
+from toeplix.experiments import capacity, copying, recall, retention
+from toeplix.experiments.engine import accuracies
+from toeplix.experiments.engine.task_training import area, by_seed, effort, groups
 
 SEEDS = (0, 1, 2)
 

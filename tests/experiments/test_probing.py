@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from toeplix import Model, build, save
-from toeplix.cli import main
+from toeplix.cli.main import main
 from toeplix.data import Tokenizer
-from toeplix.experiments import probing, retention, rows
-from toeplix.experiments.collect import results_file
+from toeplix.experiments import retention
+from toeplix.experiments.engine import rows, text_probe
+from toeplix.experiments.engine.collect import results_file
 
 TEXT = "to be or not to be, that is the question, and so on until the end of the text. "
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 @pytest.fixture
 def source(tmp_path):
-    """A file of many documents, some of them held out."""
+    """A file of many documents, some of them validation."""
     file = tmp_path / "texts.jsonl"
     lines = [json.dumps({"text": f"{number} {TEXT * 3}"}) for number in range(80)]
     file.write_text("\n".join(lines))
@@ -82,7 +83,7 @@ def test_a_model_beside_an_untrained_one_and_none(kind, tmp_path, source, monkey
     places = ("--data", source, "--work", tmp_path / "work", "--results", tmp_path / "results")
     run(monkeypatch, folder, *sizes, *places, "--json")
     found = json.loads(capsys.readouterr().out)
-    assert [row["encoder"] for row in found["model"]] == list(probing.ENCODERS)
+    assert [row["encoder"] for row in found["model"]] == list(text_probe.ENCODERS)
     assert all(row["loss"] > 0 for row in found["model"])
     assert found["model"][-1]["share"] == 0
     assert found["ours"] == []
@@ -97,8 +98,8 @@ def test_the_hidden_state_is_that_of_the_last_layer(tmp_path):
     whole = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         wanted = whole(tokens, output_hidden_states=True).hidden_states[-1]
-        torch.testing.assert_close(probing.opened(tmp_path).encode(tokens), wanted)
-        fresh = probing.opened(tmp_path, fresh=True).encode(tokens)
+        torch.testing.assert_close(text_probe.opened(tmp_path).encode(tokens), wanted)
+        fresh = text_probe.opened(tmp_path, fresh=True).encode(tokens)
     assert not torch.allclose(fresh, wanted)
 
 
@@ -109,10 +110,10 @@ def test_rows_of_the_experiment_stand_beside(tmp_path):
     file = results_file("retention", "laptop", tmp_path)
     rows.append(file, state | {"found": {"loss": 3.0, "accuracy": 0.3}})
     rows.append(file, none | {"found": {"loss": 6.0, "accuracy": 0.1}})
-    (found,) = probing.beside(tmp_path)
+    (found,) = text_probe.beside(tmp_path)
     assert found["encoder"] == "hyena, language"
     assert found["share"] == 0.5
-    assert probing.Probe().probe == retention.MATCHED
+    assert text_probe.Probe().probe == retention.MATCHED
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_store_of_other_tokens(tmp_path, source, monkeypatch, capsys):
 
     folder = tmp_path / "model"
     save(build(Model(vocab=100, context=16, dim=16, depth=1)), folder)
-    store(Recipe(sources=(str(source),), vocab=300, held_out=0.2), tmp_path / "store")
+    store(Recipe(sources=(str(source),), vocab=300, val_fraction=0.2), tmp_path / "store")
     with pytest.raises(SystemExit):
         run(monkeypatch, folder, "--data", tmp_path / "store")
     assert (
@@ -190,7 +191,7 @@ def test_a_name_is_asked_for_at_the_hub(tmp_path, monkeypatch):
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", give)
-    assert probing.folder_of("somebody/model") == tmp_path
+    assert text_probe.folder_of("somebody/model") == tmp_path
     assert asked == [("somebody/model", ["*.json", "*.safetensors", "*.model"])]
 
     def refuse(name, *, allow_patterns):
@@ -198,9 +199,9 @@ def test_a_name_is_asked_for_at_the_hub(tmp_path, monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
     with pytest.raises(FileNotFoundError, match=r"hub does not give it: no network$"):
-        probing.folder_of("somebody/model")
+        text_probe.folder_of("somebody/model")
     with pytest.raises(FileNotFoundError, match=r"there is no directory \./nowhere"):
-        probing.folder_of("./nowhere")
+        text_probe.folder_of("./nowhere")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -221,4 +222,4 @@ def test_a_seed_beyond_all_generators(tmp_path, monkeypatch, capsys):
     assert leaving.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(ValueError, match="seed=-1 must be in 0"):
-        probing.Probe(seed=-1)
+        text_probe.Probe(seed=-1)

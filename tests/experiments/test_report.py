@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from toeplix.experiments import EXPERIMENTS, SCALES, load, report, rows
-from toeplix.experiments.claims import CLAIMS
-from toeplix.experiments.collect import known, results_file
+from toeplix.experiments import EXPERIMENTS, SCALES, load
+from toeplix.experiments.engine import report, rows
+from toeplix.experiments.engine.claims import CLAIMS
+from toeplix.experiments.engine.collect import known, results_file
 
 ROOT = Path(__file__).parents[2]
 

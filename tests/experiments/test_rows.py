@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from toeplix.experiments import EXPERIMENTS, report, rows
-from toeplix.experiments.collect import results_file
+from toeplix.experiments import EXPERIMENTS
+from toeplix.experiments.engine import report, rows
+from toeplix.experiments.engine.collect import results_file
 from toeplix.files import DamagedFile
 
 

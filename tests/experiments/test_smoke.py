@@ -2,10 +2,11 @@
 
 import pytest
 
-from toeplix.experiments import EXPERIMENTS, SCALES, Verdict, load, rows
-from toeplix.experiments.claims import CLAIMS
-from toeplix.experiments.collect import collect, results_file
-from toeplix.experiments.report import draw
+from toeplix.experiments import EXPERIMENTS, SCALES, Verdict, load
+from toeplix.experiments.engine import rows
+from toeplix.experiments.engine.claims import CLAIMS
+from toeplix.experiments.engine.collect import collect, results_file
+from toeplix.experiments.engine.report import draw
 
 SMOKE = SCALES["smoke"]
 

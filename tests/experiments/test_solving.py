@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from toeplix.experiments import SCALES, copying, solving
-from toeplix.experiments.models import PAPER_FLAT
-from toeplix.experiments.solving import Case, best_rate, identity, tuned
-from toeplix.experiments.sources import TASKS
+from toeplix.experiments import SCALES, copying
+from toeplix.experiments.engine import task_training
+from toeplix.experiments.engine.models import PAPER_FLAT
+from toeplix.experiments.engine.task_batches import TASKS
+from toeplix.experiments.engine.task_training import Case, best_rate, identity, tuned
 from toeplix.tasks import IGNORED
 
 CASE = Case(
@@ -19,7 +20,7 @@ CASE = Case(
     settings=PAPER_FLAT,
     data="",
     vocab=8,
-    held_out=0.0,
+    val_fraction=0.0,
     dim=16,
     depth=1,
     context=8,
@@ -27,14 +28,14 @@ CASE = Case(
     steps=120,
     warmup=5,
     lr=1e-2,
-    eval_rows=32,
+    eval_sequences=32,
 )
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def test_a_filter_learns_a_constant_lag(tmp_path):
-    found = solving.measure(CASE, tmp_path)
-    assert found["accuracy"] > solving.TARGET
+    found = task_training.measure(CASE, tmp_path)
+    assert found["accuracy"] > task_training.TARGET
     assert found["solved"] <= 120
     assert found["curve"][-1][0] <= 120
     assert 0 < found["area"] < 1
@@ -42,14 +43,14 @@ def test_a_filter_learns_a_constant_lag(tmp_path):
 
 def test_the_same_case_gives_the_same_weights(tmp_path):
     short = replace(CASE, steps=10)
-    first, found = solving.trained(short, tmp_path / "a")
-    second, again = solving.trained(short, tmp_path / "b")
-    read, known = solving.trained(short, tmp_path / "a")
+    first, found = task_training.trained(short, tmp_path / "a")
+    second, again = task_training.trained(short, tmp_path / "b")
+    read, known = task_training.trained(short, tmp_path / "a")
     assert found == again == known
     for name, value in first.state_dict().items():
         assert torch.equal(value, second.state_dict()[name])
         assert torch.equal(value, read.state_dict()[name])
-    other, _ = solving.trained(replace(short, seed=1), tmp_path / "a")
+    other, _ = task_training.trained(replace(short, seed=1), tmp_path / "a")
     assert not torch.equal(first.head.weight, other.head.weight)
 
 
@@ -61,36 +62,36 @@ def test_held_out_batches_are_not_those_of_training(tmp_path):
         looked.extend(each.inputs.tobytes() for each in held)
         return {}
 
-    solving.fit, kept = spied, solving.fit
+    task_training.fit, kept = spied, task_training.fit
     try:
-        solving.learn(solving.network(CASE), CASE, tmp_path)
+        task_training.learn(task_training.network(CASE), CASE, tmp_path)
     finally:
-        solving.fit = kept
+        task_training.fit = kept
     assert not set(seen) & set(looked)
     assert len(set(seen)) == 20
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
-    network = solving.network(CASE)
+    network = task_training.network(CASE)
     with torch.no_grad():
         network.head.weight.fill_(torch.nan)
-    found = solving.learn(network, CASE, tmp_path)
+    found = task_training.learn(network, CASE, tmp_path)
     assert found["diverged"] == "the loss is nan at step 0"
     assert found["loss"] is None
 
 
 def test_longer_than_trained(tmp_path):
     case = replace(CASE, task="delimited", context=9, stretch=2, steps=5)
-    found = solving.measure(case, tmp_path)
+    found = task_training.measure(case, tmp_path)
     assert 0 <= found["longer"] <= 1
     assert case.record.context == 18
 
 
 def test_an_autoencoder_is_a_case_too(tmp_path):
     case = replace(CASE, task="autoencode", context=2, vocab=4, steps=150, options={"norm": True})
-    model, found = solving.trained(case, tmp_path)
+    model, found = task_training.trained(case, tmp_path)
     assert found["accuracy"] > 0.5, "chance is a quarter"
-    read, _ = solving.trained(case, tmp_path)
+    read, _ = task_training.trained(case, tmp_path)
     tokens = torch.randint(4, (3, 2))
     assert torch.equal(model(tokens), read(tokens))
 

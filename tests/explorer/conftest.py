@@ -12,8 +12,8 @@ import uvicorn
 
 from tests.toy import toy_run, toy_store
 from toeplix.explorer.app import explorer
-from toeplix.logs import METRICS
-from toeplix.train import CHECKPOINTS, MODEL, fit
+from toeplix.training.logs import METRICS
+from toeplix.training.loop import CHECKPOINTS, MODEL, fit
 
 
 @pytest.fixture(scope="session")

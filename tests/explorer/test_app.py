@@ -8,9 +8,9 @@ import pytest
 import torch
 from fastapi import FastAPI
 
+from toeplix.explorer.cache import Shelf
 from toeplix.explorer.guard import BODY, Guard
 from toeplix.explorer.reach import reach
-from toeplix.explorer.shelf import Shelf
 
 
 def call(served, path, body=None, method=None, **headers):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from toeplix.cli import main
+from toeplix.cli.main import main
 
 ROOT = Path(__file__).parent.parent.parent
 

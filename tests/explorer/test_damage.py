@@ -9,10 +9,10 @@ import pytest
 from tests.explorer.conftest import serving
 from tests.explorer.test_app import call
 from toeplix.explorer.app import explorer
-from toeplix.explorer.places import find
+from toeplix.explorer.discovery import find
 from toeplix.explorer.runs import follow
-from toeplix.logs import METRICS, SAMPLES
-from toeplix.train import RECORD
+from toeplix.training.logs import METRICS, SAMPLES
+from toeplix.training.loop import RECORD
 
 DEEP = b"[" * 100_000
 BAD = {

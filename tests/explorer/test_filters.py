@@ -7,7 +7,7 @@ import torch
 
 from toeplix import load
 from toeplix.explorer.filters import Filters, half
-from toeplix.spectrum import index
+from toeplix.spectral import index
 
 
 @pytest.mark.parametrize("taps", [1, 2, 31, 32, 33])

@@ -17,7 +17,7 @@ from tests.explorer.conftest import serving
 from toeplix import Model, build, save
 from toeplix.data import Tokenizer
 from toeplix.explorer.app import explorer
-from toeplix.logs import METRICS
+from toeplix.training.logs import METRICS
 
 VIEWS = ("runs", "write", "symbols", "filters", "reach", "claims")
 CANVASES = {

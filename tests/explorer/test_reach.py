@@ -10,7 +10,7 @@ SHAPES = {
     "flat": {},
     "heads": {"heads": 2},
     "kernels": {"kernels": 3},
-    "channel first": {"heads": 4, "first": "channel", "gate": False},
+    "channel first": {"heads": 4, "block_order": "mlp_first", "gate": False},
     "two filters": {"heads": 2, "sequential": 2, "activation": "gelu"},
     "rms": {"norm": "rms"},
 }

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from toeplix.explorer.runs import LATE, describe, follow, settings
-from toeplix.logs import METRICS, read
+from toeplix.training.logs import METRICS, read
 
 
 def test_a_finished_run_is_what_the_log_says(trained):

@@ -8,7 +8,7 @@ import torch
 from toeplix import load
 from toeplix.data import Tokenizer
 from toeplix.explorer.writing import CHUNK, LONGEST, Text, write
-from toeplix.generate import Sampling, generate
+from toeplix.inference.generation import Sampling, generate
 
 PROMPTS = ["", "7: one two", "one " * CHUNK]
 

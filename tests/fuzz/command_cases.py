@@ -27,7 +27,7 @@ def commands() -> dict[str, list[Any]]:
     """Parameters of every subcommand, as the application declares them."""
     import typer
 
-    from toeplix.cli import app
+    from toeplix.cli.main import app
 
     found: dict[str, list[Any]] = {}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.fuzz import definition
 from toeplix import decoder
 from toeplix.ops import DECODERS
-from toeplix.ops.rolling import Rolling
+from toeplix.ops.decoding.ragged import Rolling
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 POISON = (1e20, float("inf"), float("nan"))  # 1e20 is inf in float16

@@ -70,7 +70,7 @@ def _stores() -> None:
     from toeplix.data import Recipe, building
 
     building.BATCH = 2000  # so that a build can stop between its batches
-    recipe = Recipe(sources=("texts/toy.jsonl",), vocab=300, held_out=0.1)
+    recipe = Recipe(sources=("texts/toy.jsonl",), vocab=300, val_fraction=0.1)
     building.build(recipe, "store", processes=1)
 
     def stop(progress: building.Progress) -> None:
@@ -85,7 +85,7 @@ def _stores() -> None:
 def _runs() -> None:
     from tests.toy import toy_run
     from toeplix.data import Store
-    from toeplix.train import fit
+    from toeplix.training.loop import fit
 
     run = toy_run(
         Store.open("store"),
@@ -141,7 +141,7 @@ def _models() -> None:
 def _upstream(folder: Path) -> None:
     from safetensors.torch import save_file
 
-    from tests.test_upstream import hyena_shapes, random_weights, toeplitz_shapes
+    from tests.convert.test_research_code import hyena_shapes, random_weights, toeplitz_shapes
 
     folder.mkdir()
     save_file(random_weights(toeplitz_shapes(heads=2)), folder / "toeplitz.safetensors")

@@ -25,11 +25,12 @@ from shlex import split
 
 MODULES = split(
     """
-    torch._dynamo toeplix.cli toeplix.train toeplix.data.building toeplix.serving.server
-    toeplix.serving.service toeplix.explorer.app toeplix.explorer.run_report toeplix.upstream
-    toeplix.experiments.probing toeplix.experiments.report toeplix.experiments.style
-    toeplix.evaluation.harness toeplix.spectrum.report toeplix.spectrum.page toeplix.spectrum.layers
-    toeplix.plan toeplix.summary transformers.models.auto lm_eval.tasks lm_eval.evaluator datasets
+    torch._dynamo toeplix.cli.main toeplix.training.loop toeplix.data.building toeplix.serving.server
+    toeplix.serving.service toeplix.explorer.app toeplix.reports.run_page toeplix.convert.research_code
+    toeplix.experiments.engine.text_probe toeplix.experiments.engine.report
+    toeplix.experiments.engine.style toeplix.evaluation.harness toeplix.reports.spectrum_rows
+    toeplix.reports.spectrum_page toeplix.reports.filters toeplix.profiling.plan
+    toeplix.training.summary transformers.models.auto lm_eval.tasks lm_eval.evaluator datasets
     evaluate matplotlib.figure matplotlib.backends.backend_svg matplotlib.backends.backend_agg
     pyarrow.parquet zstandard scipy.signal scipy.linalg rich.progress rich.table markdown_it uvicorn
     uvicorn.loops.auto uvicorn.protocols.http.auto httpx
@@ -155,7 +156,7 @@ def _child(call: Call, aside: Path) -> None:
 
 
 def _main(call: Call) -> int:
-    from toeplix.cli import main
+    from toeplix.cli.main import main
 
     sys.argv = ["toeplix", *map(os.fsdecode, call.argv)]
     status = 0

@@ -247,7 +247,7 @@ def explored(folder: Path) -> Iterator[str]:
     import uvicorn
 
     from toeplix.explorer.app import explorer
-    from toeplix.http_protocol import configuration
+    from toeplix.serving.http_protocol import configuration
 
     run = folder / "runs" / "one"
     tiny(run / "model")

@@ -11,7 +11,7 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
-from toeplix.ops.rolling import Rolling
+from toeplix.ops.decoding.ragged import Rolling
 
 X, KERNEL = torch.randn(2, 5, 3, 4), torch.randn(3, 5)
 ROW = X[:1]

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from tests.ops.oracle import random_pair, spelled_out
 from toeplix import decoder, toeplitz, toeplitz_windowed
-from toeplix.ops import DECODERS, choice, online
-from toeplix.ops.history import History
-from toeplix.ops.online import LEAF, MATMUL, Online
+from toeplix.ops import DECODERS, dispatch
+from toeplix.ops.decoding import online
+from toeplix.ops.decoding.history import History
+from toeplix.ops.decoding.online import LEAF, MATMUL, Online
 
 
 def stepped(state, x):
@@ -128,7 +129,7 @@ def test_a_step_allocates_no_new_history():
 
 
 def test_the_chooser_follows_the_reach():
-    longest = choice.DECODE_HISTORY["cpu"]
+    longest = dispatch.DECODE_HISTORY["cpu"]
     kernel = torch.randn(1, 4 * longest)
     nothing = torch.zeros(1, 0, 1, 2)
     assert isinstance(decoder(kernel, nothing, horizon=longest), History)

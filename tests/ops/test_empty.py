@@ -12,9 +12,9 @@ from toeplix import (
     toeplitz_windowed,
 )
 from toeplix.ops import DECODERS
-from toeplix.ops.online import LEAF
+from toeplix.ops.decoding.online import LEAF
+from toeplix.ops.decoding.ragged import Rolling
 from toeplix.ops.paths import PATHS
-from toeplix.ops.rolling import Rolling
 
 SHAPES = [(0, 2, 3), (2, 0, 3), (2, 2, 0), (1, 0, 3), (1, 2, 0), (0, 0, 0), (0, 1, 1), (1, 1, 0)]
 TIMES = [1, 40, 600]

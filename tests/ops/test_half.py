@@ -15,8 +15,8 @@ from toeplix import (
     toeplitz_windowed,
 )
 from toeplix.ops import DECODERS
+from toeplix.ops.decoding.ragged import Rolling
 from toeplix.ops.paths import PATHS
-from toeplix.ops.rolling import Rolling
 
 HALVES = [torch.bfloat16, torch.float16]
 TIME, TAPS = 400, 90

@@ -15,9 +15,10 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
-from toeplix.ops import DECODERS, online
+from toeplix.ops import DECODERS
+from toeplix.ops.decoding import online
+from toeplix.ops.decoding.ragged import Rolling
 from toeplix.ops.paths import PATHS
-from toeplix.ops.rolling import Rolling
 
 POISON = {"1e20": 1e20, "inf": float("inf"), "nan": float("nan")}
 TIME = 600  # long enough for tiles that are multiplied by FFT

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.ops.oracle import random_pair, spelled_out
 from toeplix import toeplitz_continued, toeplitz_windowed
-from toeplix.ops.carry import carry
+from toeplix.ops.continuation import carry
 
 
 @given(time=st.integers(1, 400), taps=st.integers(1, 120), channels=st.integers(1, 3))

@@ -6,14 +6,19 @@ import torch
 from toeplix import Model, build
 from toeplix.serving.batch import Apart, Together, batch
 
-SIZES = {"vocab": 37, "context": 48, "dim": 16, "depth": 2, "state": 8, "window": 7}
+SIZES = {"vocab": 37, "context": 48, "dim": 16, "depth": 2, "state_size": 8, "window": 7}
 FORMS = {
     "flat": {},
     "heads": {"heads": 4},
     "ungated": {"gate": False, "heads": 2},
     "kernels": {"kernels": 3, "heads": 2},
     "sequential": {"sequential": 2},
-    "paper": {"first": "channel", "final_norm": False, "init": "paper", "filters": "kaiming"},
+    "paper": {
+        "block_order": "mlp_first",
+        "final_norm": False,
+        "init": "paper",
+        "filter_init": "kaiming",
+    },
     "masked": {"arch": "masked", "heads": 2},
     "hyena": {"arch": "hyena"},
     "linear": {"arch": "linear"},

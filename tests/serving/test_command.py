@@ -11,9 +11,9 @@ import time
 import pytest
 
 from tests.serving.raw import answer, connect, exchange, post
-from toeplix.bench import serving
-from toeplix.cli import main
+from toeplix.cli.main import main
 from toeplix.config import Model
+from toeplix.profiling.bench import serving
 
 KEY = "Authorization: Bearer sesame"
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from toeplix import Model, build
-from toeplix.generate import GREEDY, Sampling, generate
+from toeplix.inference.generation import GREEDY, Sampling, generate
 from toeplix.serving.engine import Draining, Drawn, Engine, Failed, Full, Job, Read
 
-SIZES = {"vocab": 37, "context": 24, "dim": 16, "depth": 1, "state": 8, "window": 7}
+SIZES = {"vocab": 37, "context": 24, "dim": 16, "depth": 1, "state_size": 8, "window": 7}
 
 
 def model_of(arch, **more):

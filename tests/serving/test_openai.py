@@ -1,4 +1,4 @@
-"""The real client of OpenAI against a real server: its answers are those of `toeplix.generate`."""
+"""The real client of OpenAI against a real server: its answers are those of `generate`."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +7,7 @@ import openai
 import pytest
 import torch
 
-from toeplix.generate import Sampling, generate
+from toeplix.inference.generation import Sampling, generate
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from toeplix.data import tokenizer as tokenizers
+from toeplix.data.appending import Growing, explained, locked, write_progress
 from toeplix.data.encoding import (
     SPLITS,
     Encoded,
@@ -34,18 +35,17 @@ from toeplix.data.encoding import (
     encode_batch,
     encode_documents,
     hash_of,
-    is_held_out,
+    is_validation,
     start_worker,
 )
-from toeplix.data.growing import Growing, explained, locked, write_progress
 from toeplix.data.manifest import HELD_SHARE, MANIFEST, PROGRESS, TOKENIZER, describe, sealed
-from toeplix.data.order import shuffled
 from toeplix.data.resuming import begin, compare, forgetting, start, unchanged
+from toeplix.data.shuffling import shuffled
 from toeplix.data.sources import Part, resolve
 from toeplix.data.store import Store
 from toeplix.data.tokenizer import Tokenizer
 from toeplix.files import printable, replace_file
-from toeplix.stopping import put_off
+from toeplix.training.signals import put_off
 
 BATCH = 2**20  # characters that go to a worker at once
 ALONE = 2**25  # characters up to which starting processes costs more than it saves
@@ -57,16 +57,16 @@ MAX_PROCESSES = 1024  # all are started at once
 class Recipe:
     """What a store is made of."""
 
-    sources: tuple[str, ...]  # as in sources.py
+    sources: tuple[str, ...]  # as in task_batches.py
     vocab: int = 8000  # of the tokenizer that is trained
     tokenizer: str | None = None  # a name or directory, instead of training one
-    held_out: float = 0.01  # share of documents
+    val_fraction: float = 0.01  # share of documents
     field: str = "text"
     limit: int | None = None  # documents that are read
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out < 1:
-            raise ValueError(f"held_out={self.held_out} must be in [0, 1)")
+        if not 0 <= self.val_fraction < 1:
+            raise ValueError(f"val_fraction={self.val_fraction} must be in [0, 1)")
         if self.limit is not None and not 1 <= self.limit < 2**63:
             raise ValueError(f"limit={self.limit} must be at least 1 and below 2**63")
         if self.tokenizer is None:
@@ -139,7 +139,7 @@ def _finish(
 ) -> dict[str, Any]:
     """Tokenizer and tokens, twice where the share that was asked for held no document out."""
     while True:
-        used = dataclasses.replace(recipe, held_out=begun.get(HELD_SHARE, recipe.held_out))
+        used = dataclasses.replace(recipe, val_fraction=begun.get(HELD_SHARE, recipe.val_fraction))
         if not begun["prepared"]:
             report(Progress(stage="tokenizer"))
             shutil.rmtree(folder / TOKENIZER, ignore_errors=True)  # perhaps half-written
@@ -153,11 +153,15 @@ def _finish(
         done = files.progress
         train, held = (done["splits"][split]["documents"] for split in SPLITS)
         if not train:
-            why = f": all others are held out by held_out={used.held_out}, lower it" if held else ""
+            why = (
+                f": all others are validation by val_fraction={used.val_fraction}, lower it"
+                if held
+                else ""
+            )
             raise ValueError(
                 f"{_names(recipe)}: no document to train on among {done['read']} read{why}"
             )
-        if held or not recipe.held_out:
+        if held or not recipe.val_fraction:
             return done
         if HELD_SHARE in begun:
             raise ValueError(f"{_names(recipe)} changed while it was read: build again")
@@ -175,8 +179,8 @@ def _share_of_one(recipe: Recipe, parts: list[Part]) -> float:
             smallest, largest = min(smallest, number), max(largest, number)
     if smallest >= largest:
         raise ValueError(
-            f"held_out={recipe.held_out} leaves nothing to train on: "
-            f"{_names(recipe)} holds a single text; give more, or --held-out 0"
+            f"val_fraction={recipe.val_fraction} leaves nothing to train on: "
+            f"{_names(recipe)} holds a single text; give more, or --val-fraction 0"
         )
     return math.nextafter(smallest / 2**64, 1.0)
 
@@ -195,7 +199,7 @@ def _blank(text: str) -> bool:
 
 
 def _sample(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
-    """Text to learn a tokenizer from: the beginnings of all parts, nothing that is held out."""
+    """Text to learn a tokenizer from: the beginnings of all parts, nothing that is validation."""
     texts: Iterator[str]
     if recipe.limit is None:
         each = SAMPLE // len(parts)
@@ -208,7 +212,7 @@ def _sample(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
         raw = text.encode()
         if _blank(text):
             continue
-        if is_held_out(raw, recipe.held_out):
+        if is_validation(raw, recipe.val_fraction):
             held += 1
             continue
         yield text
@@ -216,8 +220,12 @@ def _sample(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
         if size > SAMPLE:
             return
     if not size:
-        share = recipe.held_out
-        why = f": all {held} documents are held out by held_out={share}, lower it" if held else ""
+        share = recipe.val_fraction
+        why = (
+            f": all {held} documents are validation by val_fraction={share}, lower it"
+            if held
+            else ""
+        )
         raise ValueError(f"{_names(recipe)}: no text to learn a tokenizer from{why}")
 
 
@@ -273,7 +281,7 @@ def _fill(
     last = time.monotonic()
     batches = _batches(parts, files.progress, recipe.limit)
     with contextlib.closing(
-        _encoded(batches, files.folder / TOKENIZER, recipe.held_out, processes)
+        _encoded(batches, files.folder / TOKENIZER, recipe.val_fraction, processes)
     ) as results:
         for batch, encoded in results:
             files.append(batch.place, encoded)
@@ -312,13 +320,13 @@ def _context() -> multiprocessing.context.BaseContext:
 
 
 def _encoded(
-    batches: Iterator[_Batch], tokenizer: Path, held_out: float, processes: int
+    batches: Iterator[_Batch], tokenizer: Path, val_fraction: float, processes: int
 ) -> Generator[tuple[_Batch, dict[str, Encoded]], None, None]:
     """Batches with their tokens, in order: the first here, the rest by a pool when there is much."""
     encode = Encoder(Tokenizer.load(tokenizer))
     seen = 0
     for batch in batches:
-        yield batch, encode_batch(encode, held_out, batch.texts)
+        yield batch, encode_batch(encode, val_fraction, batch.texts)
         seen += sum(map(len, batch.texts))
         if processes > 1 and seen >= ALONE:
             break
@@ -326,7 +334,7 @@ def _encoded(
         return
     del encode
     context = _context()
-    pool = ProcessPoolExecutor(processes, context, start_worker, (tokenizer, held_out))
+    pool = ProcessPoolExecutor(processes, context, start_worker, (tokenizer, val_fraction))
     waiting: collections.deque[tuple[_Batch, Future[dict[str, Encoded]]]] = collections.deque()
     try:
         for batch in batches:

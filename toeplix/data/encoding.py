@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from toeplix.data.tokenizer import Tokenizer, encoding
-from toeplix.stopping import follow_parent
+from toeplix.training.signals import follow_parent
 
-SPLITS = ("train", "held")
+SPLITS = ("train", "val")
 REMEMBERED = 2**18  # pieces a process keeps, about 40 MB
 SHORT = 48  # characters of a piece that is worth keeping
 
@@ -73,12 +73,12 @@ def hash_of(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def is_held_out(text: bytes, share: float) -> bool:
+def is_validation(text: bytes, share: float) -> bool:
     """By the text alone: whatever the order and the company, and equal texts go together."""
     return hash_of(text) < share * 2**64
 
 
-def encode_batch(encode: Encoder, held_out: float, texts: Sequence[str]) -> dict[str, Encoded]:
+def encode_batch(encode: Encoder, val_fraction: float, texts: Sequence[str]) -> dict[str, Encoded]:
     """Tokens of documents by split. Documents of nothing but white space are left out."""
     tokenizer = encode.tokenizer
     start, end = (
@@ -86,11 +86,11 @@ def encode_batch(encode: Encoder, held_out: float, texts: Sequence[str]) -> dict
     )
     kept = [text for text in texts if text and not text.isspace()]
     raw = [text.encode() for text in kept]
-    held = [is_held_out(each, held_out) for each in raw]
+    held = [is_validation(each, val_fraction) for each in raw]
     coded = encode(kept)
     result = {}
     for name in SPLITS:
-        chosen = [index for index, each in enumerate(held) if each == (name == "held")]
+        chosen = [index for index, each in enumerate(held) if each == (name == "val")]
         result[name] = Encoded(
             tokens=b"".join(start + coded[index] + end for index in chosen),
             lengths=[len(coded[index]) // tokenizer.dtype.itemsize + 2 for index in chosen],
@@ -102,15 +102,15 @@ def encode_batch(encode: Encoder, held_out: float, texts: Sequence[str]) -> dict
 _worker: tuple[Encoder, float] | None = None
 
 
-def start_worker(directory: Path, held_out: float) -> None:
+def start_worker(directory: Path, val_fraction: float) -> None:
     """Prepare a process of the pool: it leaves Ctrl-C to its parent, and does not outlive it."""
     global _worker
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     follow_parent()
-    _worker = Encoder(Tokenizer.load(directory)), held_out
+    _worker = Encoder(Tokenizer.load(directory)), val_fraction
 
 
 def encode_documents(texts: Sequence[str]) -> dict[str, Encoded]:
     assert _worker is not None, "start_worker comes first"
-    encode, held_out = _worker
-    return encode_batch(encode, held_out, texts)
+    encode, val_fraction = _worker
+    return encode_batch(encode, val_fraction, texts)

@@ -1,7 +1,7 @@
 """The records of a store, and what must be true of them before anything is sized by them.
 
     manifest.json   what a finished store holds; every number in it is bounded and agrees with the others
-    progress.json   how far an unfinished one is good (growing.py)
+    progress.json   how far an unfinished one is good (appending.py)
 
 Both carry a sha256 of themselves, because a flipped bit in a count is still a count. Stores that were
 built before records had one are read all the same.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from toeplix.data.appending import read_progress, write_progress
 from toeplix.data.encoding import SPLITS
-from toeplix.data.growing import read_progress, write_progress
 from toeplix.data.manifest import ENDINGS, PROGRESS, TOKENIZER
 from toeplix.files import printable
 

@@ -1,6 +1,6 @@
 """Training rows from a store: functions of (seed, epoch, index), so that a run resumes exactly.
 
-    Rows     a document a row, cut at the context, padded on the right: the paper's protocol
+    Padded   a document a row, cut at the context, padded on the right: the paper's protocol
     Packed   documents end to end in a shuffled order, cut into rows of `context` positions
 
 A position is a pair: a token, and the token after it in the same document as its label. A document
@@ -12,7 +12,7 @@ rest begins the next row without its past.
 Rows of `Packed` are shuffled once more, lest the pieces of a long document share a batch. Batches, for
 `model(batch["tokens"], mask=..., offsets=...)`:
 
-    Rows.collate     tokens, labels, mask (b, t); labels are -100 at pads
+    Padded.collate     tokens, labels, mask (b, t); labels are -100 at pads
     Packed.collate   tokens, labels (1, b t) and offsets: all rows end to end, documents told apart
 """
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from toeplix.data.order import shuffled
+from toeplix.data.shuffling import shuffled
 from toeplix.data.store import Split
 
 Batch = dict[str, Tensor]
@@ -49,7 +49,7 @@ class Sequences(Dataset[Batch], ABC):
             raise ValueError(f"context={context} must be at least 1")
         if not len(split):
             raise ValueError(
-                f"the split {split.name!r} has no documents: build the store with a larger --held-out"
+                f"the split {split.name!r} has no documents: build the store with a larger --val-fraction"
             )
         self.split, self.context, self.seed, self.shuffle = split, context, seed, shuffle
         self.set_epoch(epoch)
@@ -80,7 +80,7 @@ class Sequences(Dataset[Batch], ABC):
         return index % len(self)
 
 
-class Rows(Sequences):
+class Padded(Sequences):
     """tokens, labels and mask (t,) of one document, t the context."""
 
     def set_epoch(self, epoch: int) -> None:

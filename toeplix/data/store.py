@@ -2,10 +2,10 @@
 
     manifest.json          what is here, with sha256 (manifest.py); written last: its presence means done
     tokenizer/             tokenizer.json and tokenizer_config.json
-    train.bin, held.bin    documents end to end: start, text, end; little-endian uint16, or uint32 above
+    train.bin, val.bin    documents end to end: start, text, end; little-endian uint16, or uint32 above
                            65536 tokens
-    train.idx, held.idx    int64: where each document begins in the tokens, and where the last one ends
-    train.size, held.size  int64: the same in bytes of UTF-8
+    train.idx, val.idx    int64: where each document begins in the tokens, and where the last one ends
+    train.size, val.size  int64: the same in bytes of UTF-8
 
 `building.py` writes it.
 """
@@ -125,15 +125,15 @@ class Store:
     @property
     def notice(self) -> str:
         """What a user should know about the splits, if anything."""
-        share = self.manifest["recipe"].get("held_out")
+        share = self.manifest["recipe"].get("val_fraction")
         if HELD_SHARE in self.manifest:
             return (
-                f"held_out={share} chose none of {self.manifest['read']} documents by its hash: "
-                "the text with the smallest hash is held out instead"
+                f"val_fraction={share} chose none of {self.manifest['read']} documents by its hash: "
+                "the text with the smallest hash is validation instead"
             )
         if share and not self.has_validation:
             return (
-                f"held_out={share} chose none of {self.manifest['read']} documents: there is no "
+                f"val_fraction={share} chose none of {self.manifest['read']} documents: there is no "
                 "validation split; delete the store and build it again"
             )
         return ""
@@ -147,9 +147,9 @@ class Store:
         return self._split("train")
 
     @functools.cached_property
-    def held(self) -> Split:
+    def val(self) -> Split:
         """What no training row contains: chosen by a hash of the text, so no duplicate either."""
-        return self._split("held")
+        return self._split("val")
 
     @property
     def vocab(self) -> int:

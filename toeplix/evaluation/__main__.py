@@ -8,7 +8,7 @@ The same as `import toeplix.evaluation.model` before `lm_eval.__main__.cli_evalu
 import sys
 from pathlib import Path
 
-from toeplix import exits
+from toeplix.cli import exits
 
 
 def main() -> None:

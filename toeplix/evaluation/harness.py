@@ -22,7 +22,7 @@ from toeplix.evaluation.data import MissingData, dataset, sources
 from toeplix.evaluation.squad import singles
 from toeplix.files import MARK, read_json, write_output
 
-SILENCE = "silence"  # among models: one that says nothing (silence.py)
+SILENCE = "silence"  # among models: one that says nothing (null_model.py)
 # folders of the stock tasks that are looked through first: all of them take half a minute
 FOLDERS = (
     *("arc", "glue", "hellaswag", "ifeval", "lambada", "longbench"),
@@ -136,7 +136,7 @@ def _check(batch: int | str, device: str | None) -> None:
 def open_model(name: str, *, batch: int | str = "auto", device: str | None = None) -> Any:
     """The harness's view of a model: a checkpoint of ours, a Hugging Face model, or `silence`."""
     from toeplix.evaluation.model import Checkpoint
-    from toeplix.evaluation.silence import Silence
+    from toeplix.evaluation.null_model import Silence
 
     folder = Path(name)
     if name == SILENCE and not folder.exists():
@@ -149,7 +149,7 @@ def open_model(name: str, *, batch: int | str = "auto", device: str | None = Non
         return Checkpoint(folder, batch_size=batch, device=device)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(".")):
         raise FileNotFoundError(f"{name} does not exist")
-    from toeplix.evaluation.borrowed import Borrowed
+    from toeplix.evaluation.huggingface import Borrowed
 
     return Borrowed(name, batch_size=batch, device=device)
 

@@ -23,10 +23,10 @@ from tqdm import tqdm
 
 from toeplix.checkpoint import load
 from toeplix.data import Tokenizer
-from toeplix.evaluation.cuts import Cuts, room
 from toeplix.evaluation.scoring import score
+from toeplix.evaluation.truncation import Cuts, room
 from toeplix.evaluation.writing import Job, write
-from toeplix.generate import GREEDY, Sampling
+from toeplix.inference.generation import GREEDY, Sampling
 from toeplix.model import LanguageModel
 
 NEW = 256  # tokens after a prompt when the task does not say

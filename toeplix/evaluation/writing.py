@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from toeplix.data import Tokenizer
-from toeplix.generate import GREEDY, Sampling, drawn, prefill, probabilities
+from toeplix.inference.generation import GREEDY, Sampling, drawn, prefill, probabilities
 from toeplix.model import LanguageModel
 
 ROWS = 32  # of a batch whose size is chosen here

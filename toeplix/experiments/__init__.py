@@ -12,9 +12,9 @@ To add an experiment, write such a module and name it here.
 import importlib
 from typing import Any, Protocol, runtime_checkable
 
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import SCALES, Scale
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import SCALES, Scale
 
 EXPERIMENTS = {
     "training": "toeplix.experiments.training",

@@ -2,10 +2,10 @@
 
 Models are those of the `training` experiment at equal width, at their best learning rate, all seeds;
 where they are trained already they are taken as they are. Published files of the data sets are looked
-for in $TOEPLIX_BENCHMARKS; without it there is the held-out text alone. A model that has seen a few
+for in $TOEPLIX_BENCHMARKS; without it there is the validation text alone. A model that has seen a few
 hundred thousand tokens can show little: which scores are above chance is said first, by how many
 standard errors. Chance is the best of three that know nothing: guessing among the choices, a model that
-says nothing (`toeplix.evaluation.silence`), and untrained models.
+says nothing (`toeplix.evaluation.null_model`), and untrained models.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ from toeplix.data.store import TOKENIZER
 from toeplix.evaluation import paper
 from toeplix.evaluation.harness import SILENCE
 from toeplix.evaluation.paper import TABLE, Score
-from toeplix.experiments import intervals, learning, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.models import MODELS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import intervals, style, text_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
 
 CLAIMS, ALONE = ("C14",), False
 COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
@@ -44,7 +44,7 @@ ABOVE = 3.0  # standard errors above chance that count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(learning.Case):
+class Case(text_training.Case):
     """A training run, and the tasks that its model is asked."""
 
     tasks: tuple[str, ...] = ()
@@ -80,18 +80,18 @@ def available(root: Path | None) -> tuple[str, ...]:
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     compared = {name: MODELS[name] for name in COMPARED}
-    found = [Case(**asdict(case)) for case in learning.tuned(scale, compared, rows)]
-    rates = {name: learning.best_rate(rows, name, MODELS[name], scale) for name in COMPARED}
+    found = [Case(**asdict(case)) for case in text_training.tuned(scale, compared, rows)]
+    rates = {name: text_training.best_rate(rows, name, MODELS[name], scale) for name in COMPARED}
     if None in rates.values():
         return found
     tasks = available(data_root())
     for name, rate in rates.items():
         for seed in scale.seeds:
-            case = learning.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
+            case = text_training.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
             found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
     for name in CONTROLS:
         for seed in scale.seeds[: 1 if name == SILENCE else None]:
-            case = learning.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
+            case = text_training.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
             found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
     return found
 
@@ -102,7 +102,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
         model = SILENCE if case.model == SILENCE else str(_untrained(case, work))
         return nothing | _scores(case, model)
     plain = {key: value for key, value in asdict(case).items() if key not in ("tasks", "limit")}
-    learned = learning.measure(learning.Case(**plain), work)
+    learned = text_training.measure(text_training.Case(**plain), work)
     if case.part != SCORES or learned["loss"] is None:
         return learned | NOTHING
     return learned | _scores(case, str(work / "runs" / learned["run"] / "model"))
@@ -115,9 +115,9 @@ def _untrained(case: Case, work: Path) -> Path:
     from toeplix import build, save
     from toeplix.data import Tokenizer
 
-    store = learning.corpus(case, work)
+    store = text_training.corpus(case, work)
     folder = work / "untrained" / f"{case.dim}-{case.depth}-{case.context}-{case.seed}"
-    with learning.alone(work, f"untrained-{folder.name}"):
+    with text_training.alone(work, f"untrained-{folder.name}"):
         torch.manual_seed(case.seed)
         save(build(case.config(store.vocab)), folder)
         Tokenizer.load(store.directory / TOKENIZER).save(folder)
@@ -231,7 +231,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
     models = evaluated(rows)
     found = []
     for name, seeds in models.items():
-        texts = {"held-out text": "bits_per_byte", "WikiText": "wikitext_bits_per_byte"}
+        texts = {"validation text": "bits_per_byte", "WikiText": "wikitext_bits_per_byte"}
         for label, field in texts.items():
             values = [row[field] for row in seeds if row.get(field)]
             if values:

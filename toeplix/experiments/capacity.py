@@ -13,13 +13,13 @@ A window of half the text reaches its first token in no two layers: what it miss
 import statistics
 from typing import Any
 
-from toeplix.experiments import accuracies, intervals, matching, solving, style
-from toeplix.experiments.accuracies import gap
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, model
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
-from toeplix.experiments.solving import Case, best_rate, groups, tuned
+from toeplix.experiments.engine import accuracies, equal_cost, intervals, style, task_training
+from toeplix.experiments.engine.accuracies import gap
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, model
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.task_training import Case, best_rate, groups, tuned
 
 CLAIMS, ALONE = ("C10", "C11"), False
 COST = "45 minutes on two cores with --jobs 2"
@@ -44,18 +44,18 @@ LATE = (*PATIENT, "toeplitz", "frozen flat")  # at the middle length
 CLAIMED = 0.5  # of the others' operations, at most, that the paper says it needs
 PUBLISHED = {"paper flat": 1.0, "hyena": 1.0, "mamba2": 0.5}  # rates over the tuned ones' first
 TMM = ("paper flat", "paper 4 heads")
-SIZES: solving.Sizes = {
+SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8000, "dim": 512, "depth": 16, "context": 128, "batch": 128, "steps": 200_000,
-        "warmup": 500, "eval_rows": 50_000,
+        "warmup": 500, "eval_sequences": 50_000,
     },
     "laptop": {
         "vocab": 500, "dim": 64, "depth": 2, "context": 2, "batch": 32, "steps": 600,
-        "warmup": 20, "eval_rows": 256,
+        "warmup": 20, "eval_sequences": 256,
     },
     "smoke": {
         "vocab": 500, "dim": 16, "depth": 1, "context": 2, "batch": 2, "steps": 2,
-        "warmup": 1, "eval_rows": 2,
+        "warmup": 1, "eval_sequences": 2,
     },
 }  # fmt: skip
 
@@ -93,7 +93,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
         ]
     for name, share in PUBLISHED.items():
         fields = {"part": "as published", "context": middle, "options": {"norm": False}}
-        lr = solving.grid_of(_case(scale, name, COMPARED[name]), scale, RATES)[0] * share
+        lr = task_training.grid_of(_case(scale, name, COMPARED[name]), scale, RATES)[0] * share
         found += [
             _case(scale, name, COMPARED[name], lr=lr, seed=seed, **fields) for seed in scale.seeds
         ]
@@ -123,10 +123,10 @@ def _width(scale: Scale, name: str, context: int) -> int:
     """At which a model costs what Hyena does."""
     sizes = {key: SIZES[scale.name][key] for key in ("depth", "vocab")} | {"context": context}
     anchor = model(COMPARED[ANCHOR], dim=SIZES[scale.name]["dim"], **sizes)
-    return matching.width(COMPARED[name], anchor, matching.compute, SIZES[scale.name]["batch"])
+    return equal_cost.width(COMPARED[name], anchor, equal_cost.compute, SIZES[scale.name]["batch"])
 
 
-measure = solving.measure
+measure = task_training.measure
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toeplix.experiments import style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.intervals import Interval
-from toeplix.experiments.models import MODELS, model
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import style
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.intervals import Interval
+from toeplix.experiments.engine.models import MODELS, model
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
 
 CLAIMS, ALONE = ("C19", "C20"), True
 COST = "8 minutes on two cores that do nothing else"
@@ -57,7 +57,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
-    from toeplix import timing
+    from toeplix.profiling import timing
 
     names = PATHS if case.what == "operator" else COMPARED
     fitting = [name for name in names if case.context <= LONGEST.get(name, math.inf)]
@@ -77,9 +77,9 @@ def prepare(case: Case, name: str) -> Any:
     import torch
 
     from toeplix.architectures import build
-    from toeplix.generate import prefill
+    from toeplix.inference.generation import prefill
     from toeplix.ops import toeplitz
-    from toeplix.timing import randn
+    from toeplix.profiling.timing import randn
 
     if case.what == "operator":
         x, kernel = randn(1, case.context, 1, case.dim), randn(1, case.context)
@@ -87,7 +87,7 @@ def prepare(case: Case, name: str) -> Any:
     sizes = {"dim": case.dim, "depth": case.depth, "context": case.context, "vocab": case.vocab}
     config = model(MODELS[name], **sizes)
     if case.what == "training":
-        from toeplix.bench import training
+        from toeplix.profiling.bench import training
 
         return training.prepare(name, config, 1)
     torch.manual_seed(0)

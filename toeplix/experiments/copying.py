@@ -8,13 +8,13 @@ tokens. Steps to 95% accuracy; "area" is the mean accuracy over all steps of a r
 
 from typing import Any
 
-from toeplix.experiments import accuracies, intervals, solving, style
-from toeplix.experiments.accuracies import gap, one
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
-from toeplix.experiments.solving import Case, best_rate, tuned
+from toeplix.experiments.engine import accuracies, intervals, style, task_training
+from toeplix.experiments.engine.accuracies import gap, one
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.task_training import Case, best_rate, tuned
 
 CLAIMS, ALONE = ("C12", "C13"), False
 COST = "15 minutes on two cores with --jobs 2"
@@ -30,21 +30,21 @@ HARDER = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
 NARROWER = (2, 4, 8, 16, 32)  # by which the width is divided
 TMM = ("paper flat", "paper 4 heads")
 NEAR = 0.05  # of the area within which two models are called equal
-SIZES: solving.Sizes = {
+SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8000, "dim": 512, "depth": 16, "context": 1024, "batch": 64, "steps": 10_000,
-        "warmup": 50, "eval_rows": 5000,
+        "warmup": 50, "eval_sequences": 5000,
     },
     "laptop": {
         "vocab": 500, "dim": 64, "depth": 2, "context": 48, "batch": 16, "steps": 300,
-        "warmup": 20, "eval_rows": 64,
+        "warmup": 20, "eval_sequences": 64,
     },
     "smoke": {
         "vocab": 500, "dim": 64, "depth": 1, "context": 8, "batch": 2, "steps": 2,
-        "warmup": 1, "eval_rows": 2,
+        "warmup": 1, "eval_sequences": 2,
     },
 }  # fmt: skip
-LAGS: solving.Sizes = {
+LAGS: task_training.Sizes = {
     "paper": {**SIZES["paper"], "vocab": 64, "context": 257},
     "laptop": {**SIZES["laptop"], "vocab": 32, "context": 25, "batch": 32, "steps": 400},
     "smoke": {**SIZES["smoke"], "vocab": 32, "context": 9},
@@ -82,22 +82,22 @@ def _lagged(scale: Scale, name: str, part: str, **other: Any) -> Case:
     return Case.at(scale, LAGS, name, COMPARED[name], **(fields | other))
 
 
-measure = solving.measure
+measure = task_training.measure
 table = accuracies.table
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
-    same = solving.groups(rows, part="constant lag")
+    same = task_training.groups(rows, part="constant lag")
     for place, samples in zip(axes[0], (False, True), strict=False):
         accuracies.draw(place, same, title="constant lag, natural text", samples=samples)
-    narrow = solving.groups(rows, part="narrow") + [
+    narrow = task_training.groups(rows, part="narrow") + [
         group for group in same if group[0]["model"] in ("paper flat", "hyena")
     ]
     accuracies.along(axes[0][2], narrow, "dim", x="width", title="constant lag: the end")
     for place, part in zip(axes[1], PARTS, strict=True):
-        accuracies.draw(place, solving.groups(rows, part=part), title=part)
+        accuracies.draw(place, task_training.groups(rows, part=part), title=part)
     return drawing
 
 
@@ -142,7 +142,7 @@ def _trainable(here: dict[str, list[Row]]) -> Verdict:
     rivals = [name for name in here if name not in ("paper flat", "toeplitz")]
     frozen = intervals.mean([row["accuracy"] for row in here["frozen flat"]])
     gaps = {name: gap(here[name], flat) for name in rivals}
-    answers = [intervals.below(frozen, solving.TARGET)]
+    answers = [intervals.below(frozen, task_training.TARGET)]
     answers += [intervals.below(each) for each in gaps.values() if each is not None]
     closest = max(rivals, key=lambda name: _mean(here[name]))
     words = (

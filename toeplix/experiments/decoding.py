@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toeplix.experiments import style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import style
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
 
 CLAIMS, ALONE = ("C20",), True
 COST = "a minute on two cores that do nothing else"
@@ -53,7 +53,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 def measure(case: Case, work: Path) -> dict[str, Any]:
     import torch
 
-    from toeplix.bench.inference import ready
+    from toeplix.profiling.bench.inference import ready
 
     token, taken = torch.zeros(1, 1, dtype=torch.long), []
     with torch.no_grad():

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from toeplix.experiments import intervals, operators, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.operators import Case, chosen, groups, rounded
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import intervals, style, trained_filters
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.trained_filters import Case, chosen, groups, rounded
 
 CLAIMS, ALONE = ("C17",), False
 COST = "seconds after `index`"
@@ -24,15 +24,15 @@ LAYERS = 4  # drawn
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    return operators.cases(scale, rows)
+    return trained_filters.cases(scale, rows)
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
     """Taps, recency, mean lag and nearest shift of every filter."""
-    from toeplix.spectrum.lags import lags
-    from toeplix.spectrum.layers import layers
+    from toeplix.reports.filters import layers
+    from toeplix.spectral.lags import lags
 
-    weights, score = operators.train(case, work)
+    weights, score = trained_filters.train(case, work)
     found = []
     for layer in layers(weights):
         for name, _, _, kernel in layer.filters():
@@ -54,7 +54,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 def figure(rows: list[Row], published: list[Row]) -> Any:
     """The first layers of each model: the whole matrix above, its corner at the diagonal below."""
-    from toeplix.spectrum.singular import matrix
+    from toeplix.spectral.singular import matrix
 
     shown = groups(rows)
     wide = min(LAYERS, max(len(group[0]["filters"]) for group in shown.values()))

@@ -6,12 +6,12 @@ sum), flat and with 4 heads.
 
 from typing import Any
 
-from toeplix.experiments import curves, intervals, learning
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.learning import Case, at_best, losses
-from toeplix.experiments.models import PAPER_FLAT, PAPER_HEADS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import curves, intervals, text_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.text_training import Case, at_best, losses
 
 CLAIMS, ALONE = ("C6",), False
 COST = "10 minutes on two cores with --jobs 2"
@@ -26,10 +26,10 @@ COMPARED: dict[str, dict[str, Any]] = {
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    return learning.tuned(scale, COMPARED, rows)
+    return text_training.tuned(scale, COMPARED, rows)
 
 
-measure = learning.measure
+measure = text_training.measure
 table = curves.table
 
 

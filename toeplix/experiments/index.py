@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from toeplix.experiments import intervals, operators, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.operators import Case, chosen, groups
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import intervals, style, trained_filters
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.trained_filters import Case, chosen, groups
 
 CLAIMS, ALONE = ("C15", "C16"), False
 COST = "8 minutes on two cores with --jobs 2, then `symbols` and `filters` are free"
@@ -25,16 +25,16 @@ PERFECT = 0.99  # of tokens
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    return operators.cases(scale, rows)
+    return trained_filters.cases(scale, rows)
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
     """Index of every filter, of all of them one after another, and how the model does its task."""
-    from toeplix.spectrum import index
-    from toeplix.spectrum.layers import layers
-    from toeplix.spectrum.null import noise
+    from toeplix.reports.filters import layers
+    from toeplix.spectral import index
+    from toeplix.spectral.null_distribution import noise
 
-    weights, score = operators.train(case, work)
+    weights, score = trained_filters.train(case, work)
     found: list[dict[str, Any]] = []
     stacks: dict[str, list[torch.Tensor]] = {}
     for layer in layers(weights):
@@ -59,7 +59,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 def _composed(kernels: list[torch.Tensor]) -> int | None:
     """The index of all filters one after another: that of their convolution."""
-    from toeplix.spectrum import index
+    from toeplix.spectral import index
 
     def convolved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         product = torch.nn.functional.conv1d(
@@ -134,7 +134,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 
 
 def _band(axes: Any, context: int, place: float) -> None:
-    from toeplix.spectrum.null import noise
+    from toeplix.spectral.null_distribution import noise
 
     null, span = noise(context), max(1, context - 1)
     ends = [(-null.mean + sign * 2 * null.deviation) / span for sign in (-1, 1)]

@@ -6,12 +6,12 @@ filters that fall with the lag instead of noise; a gate.
 
 from typing import Any
 
-from toeplix.experiments import curves, learning, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.learning import Case, at_best
-from toeplix.experiments.models import PAPER_FLAT
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import curves, style, text_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import PAPER_FLAT
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.text_training import Case, at_best
 
 CLAIMS: tuple[str, ...] = ()
 ALONE = False
@@ -21,9 +21,9 @@ COST = "5 minutes on two cores with --jobs 2"
 def compared() -> dict[str, dict[str, Any]]:
     changes: dict[str, dict[str, Any]] = {
         "paper flat": {},
-        "+ mixer first": {"first": "mixer"},
+        "+ mixer first": {"block_order": "mixer_first"},
         "+ scaled, final norm": {"init": "scaled", "final_norm": True},
-        "+ falling filters": {"filters": "decay"},
+        "+ falling filters": {"filter_init": "decay"},
         "+ gate (the default)": {"gate": True},
     }
     found, settings = {}, PAPER_FLAT
@@ -34,10 +34,10 @@ def compared() -> dict[str, dict[str, Any]]:
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    return learning.tuned(scale, compared(), rows)
+    return text_training.tuned(scale, compared(), rows)
 
 
-measure = learning.measure
+measure = text_training.measure
 table = curves.table
 
 

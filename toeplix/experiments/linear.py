@@ -9,17 +9,17 @@ the stable form (elu + 1, Katharopoulos et al. 2020), both also at ten times the
 from pathlib import Path
 from typing import Any
 
-from toeplix.experiments import curves, learning
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.learning import Case
-from toeplix.experiments.models import LINEAR, MODELS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import curves, text_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import LINEAR, MODELS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.text_training import Case
 
 CLAIMS, ALONE = ("C7",), False
 COST = "9 minutes on two cores with --jobs 2"
 COMPARED: dict[str, dict[str, Any]] = {
-    "linear exp": LINEAR | {"feature": "exp"},
+    "linear exp": LINEAR | {"feature_map": "exp"},
     "linear elu": LINEAR,
     "llama": MODELS["llama"],
     "paper flat": MODELS["paper flat"],
@@ -27,7 +27,7 @@ COMPARED: dict[str, dict[str, Any]] = {
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    found = learning.tuned(scale, COMPARED, rows)
+    found = text_training.tuned(scale, COMPARED, rows)
     hot = 10 * max(scale.rates or (5e-4,))  # where it breaks, if not before
     for name in ("linear exp", "linear elu"):
         for seed in scale.seeds:
@@ -39,14 +39,14 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
-    found = learning.measure(case, work)
+    found = text_training.measure(case, work)
     if case.settings.get("arch") == "linear" and not found["diverged"]:
         found["largest_key"] = largest_key(case, work, found["run"])
     return found
 
 
 def largest_key(case: Case, work: Path, run: str) -> float:
-    """Of a trained model on a batch of held-out text."""
+    """Of a trained model on a batch of validation text."""
     import torch
 
     from toeplix.checkpoint import load
@@ -61,7 +61,7 @@ def largest_key(case: Case, work: Path, run: str) -> float:
     for module in model.modules():
         if isinstance(module, LinearMixer):
             module.project_in.register_forward_hook(look)
-    tokens = learning.corpus(case, work).held.tokens[: case.batch * case.context]
+    tokens = text_training.corpus(case, work).val.tokens[: case.batch * case.context]
     rows = torch.tensor(tokens.astype("int64")).view(-1, case.context)
     with torch.no_grad():
         model(rows)

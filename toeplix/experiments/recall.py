@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from toeplix.experiments import accuracies, solving, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.models import MODELS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
-from toeplix.experiments.solving import Case, best_rate, groups, tuned
+from toeplix.experiments.engine import accuracies, style, task_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.task_training import Case, best_rate, groups, tuned
 from toeplix.tasks import IGNORED
 from toeplix.tasks import recall as tasks
 
@@ -38,18 +38,18 @@ PATIENCE = 3  # steps of longer training over those of the others
 LONGER = ", longer"  # the end of a part's name
 PAIRS = (16, 8, 4)  # by which the context is divided
 WIDTHS = (2,)  # by which the width is divided
-SIZES: solving.Sizes = {
+SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8192, "dim": 128, "depth": 2, "context": 256, "batch": 64, "steps": 100_000,
-        "warmup": 1000, "eval_rows": 1000,
+        "warmup": 1000, "eval_sequences": 1000,
     },
     "laptop": {
         "vocab": 65, "dim": 64, "depth": 2, "context": 32, "batch": 64, "steps": 700,
-        "warmup": 20, "eval_rows": 128,
+        "warmup": 20, "eval_sequences": 128,
     },
     "smoke": {
         "vocab": 33, "dim": 16, "depth": 1, "context": 32, "batch": 2, "steps": 2,
-        "warmup": 1, "eval_rows": 2,
+        "warmup": 1, "eval_sequences": 2,
     },
 }  # fmt: skip
 
@@ -111,7 +111,7 @@ def _case(scale: Scale, name: str, **other: Any) -> Case:
     return Case.at(scale, SIZES, name, COMPARED[name], **({"data": ""} | other))
 
 
-measure = solving.measure
+measure = task_training.measure
 
 
 @functools.lru_cache

@@ -17,11 +17,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from toeplix.experiments import accuracies, intervals, learning, models, solving, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.models import MODELS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import (
+    accuracies,
+    intervals,
+    models,
+    style,
+    task_training,
+    text_training,
+)
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
 from toeplix.tasks import Batch
 from toeplix.tasks.copying import windows
 
@@ -39,24 +46,24 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "hyena": {"embedding": "new", "decoder": MODELS["hyena"], "rate": 0.4, "batch": 2},
     "mamba2": {"decoder": MODELS["mamba2"], "rate": 0.2},
 }
-SIZES: solving.Sizes = {
+SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8000, "dim": 512, "depth": 16, "context": 512, "batch": 128, "steps": 200_000,
-        "warmup": 500, "eval_rows": 50_000, "lr": 5e-4, "learned": 200_000,
+        "warmup": 500, "eval_sequences": 50_000, "lr": 5e-4, "learned": 200_000,
     },
     "laptop": {
         "vocab": 500, "dim": 64, "depth": 2, "context": 8, "batch": 32, "steps": 500,
-        "warmup": 20, "eval_rows": 256, "lr": 1e-2, "learned": 300,
+        "warmup": 20, "eval_sequences": 256, "lr": 1e-2, "learned": 300,
     },
     "smoke": {
         "vocab": 500, "dim": 16, "depth": 1, "context": 4, "batch": 2, "steps": 2,
-        "warmup": 1, "eval_rows": 2, "lr": 4e-3, "learned": 2,
+        "warmup": 1, "eval_sequences": 2, "lr": 4e-3, "learned": 2,
     },
 }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(learning.Sized):
+class Case(text_training.Sized):
     """One decoder on one frozen encoder; `protocol` is that of the rows of language training."""
 
     training: str  # of the encoder
@@ -112,7 +119,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     """Train the decoder; the encoder is taken from `work`, or trained first."""
     from toeplix import build
 
-    store = learning.corpus(case, work)
+    store = text_training.corpus(case, work)
     encoder = trained_encoder(case, work)
     torch.manual_seed(case.seed)
     sizes = {"dim": encoder.config.dim, "depth": case.depth, "context": case.context}
@@ -121,8 +128,8 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def probed(encoder: Any, decoder: Any, case: Any, store: Any) -> dict[str, Any]:
-    """What a decoder learns to read from an encoder: loss in nats, accuracy, on held-out text."""
-    from toeplix.probes import Autoencoder
+    """What a decoder learns to read from an encoder: loss in nats, accuracy, on validation text."""
+    from toeplix.tasks.probes import Autoencoder
 
     model = Autoencoder(encoder, decoder, frozen=True, **case.probe)
 
@@ -130,9 +137,9 @@ def probed(encoder: Any, decoder: Any, case: Any, store: Any) -> dict[str, Any]:
         texts = windows(np.random.default_rng(place), tokens, case.batch, case.context)
         return Batch(texts, texts)
 
-    count = max(1, case.eval_rows // case.batch)
-    held = [at(solving.HELD + number, store.held.tokens) for number in range(count)]
-    found = solving.fit(
+    count = max(1, case.eval_sequences // case.batch)
+    held = [at(task_training.HELD + number, store.val.tokens) for number in range(count)]
+    found = task_training.fit(
         model, case, lambda step: at(case.seed * 10**6 + step, store.train.tokens), held
     )
     return {name: found[name] for name in ("loss", "accuracy", "curve", "diverged")}
@@ -146,13 +153,13 @@ def trained_encoder(case: Case, work: Path) -> Any:
     if case.training == "untrained":
         torch.manual_seed(case.seed)
         return build(models.model(case.settings, **sizes))
-    own = {each.name: getattr(case, each.name) for each in fields(learning.Sized)}
+    own = {each.name: getattr(case, each.name) for each in fields(text_training.Sized)}
     own |= {"steps": case.learned, "lr": case.encoder_lr, "batch": case.encoder_batch}
     if case.training == "copy":
         twice = own | {"task": "repeated", "options": {}, "context": 2 * case.context}
-        return solving.trained(solving.Case(**twice), work)[0]
-    run = learning.run_of(learning.Sized(**own), work)
-    return load(learning.trained(run, work) / "model")
+        return task_training.trained(task_training.Case(**twice), work)[0]
+    run = text_training.run_of(text_training.Sized(**own), work)
+    return load(text_training.trained(run, work) / "model")
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:
@@ -193,7 +200,9 @@ def chosen(rows: list[Row], name: str, training: str, part: str = "matched") -> 
 def alone(rows: list[Row], signal: str = "none") -> dict[int, float]:
     """Losses of decoders without a state, by seed."""
     controls = [row for row in rows if row["part"] == "control"]
-    return solving.by_seed([row for row in controls if row["probe"]["signal"] == signal], "loss")
+    return task_training.by_seed(
+        [row for row in controls if row["probe"]["signal"] == signal], "loss"
+    )
 
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
@@ -205,7 +214,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
         groups.setdefault((row["part"], signal, row["model"], row["training"]), []).append(row)
     found = []
     for (part, signal, name, training), group in sorted(groups.items()):
-        here = solving.by_seed(group, "loss")
+        here = task_training.by_seed(group, "loss")
         line = {"part": f"{part} {signal}".strip(), "encoder": name, "trained on": training}
         line["loss"] = str(intervals.mean(list(here.values()))) if here else "diverged"
         if set(here) & set(nothing):
@@ -220,7 +229,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
 
 def holds(rows: list[Row]) -> dict[str, Verdict]:
     losses = {
-        (name, training): solving.by_seed(chosen(rows, name, training), "loss")
+        (name, training): task_training.by_seed(chosen(rows, name, training), "loss")
         for name in COMPARED
         for training in ("untrained", "language")
     }
@@ -254,7 +263,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
 def _theirs(rows: list[Row], other: str) -> str:
     """The same difference by the paper's protocol, which is not matched."""
     here, there = (
-        solving.by_seed(chosen(rows, name, "language", "as published"), "loss")
+        task_training.by_seed(chosen(rows, name, "language", "as published"), "loss")
         for name in ("paper 4 heads", other)
     )
     if not set(here) & set(there):

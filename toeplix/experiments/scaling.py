@@ -10,12 +10,12 @@ import math
 import random
 from typing import Any
 
-from toeplix.experiments import learning, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.learning import Case, best_rate
-from toeplix.experiments.models import MODELS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import style, text_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.text_training import Case, best_rate
 
 CLAIMS: tuple[str, ...] = ()
 ALONE = False
@@ -30,7 +30,9 @@ BOUNDS = {"E": (-5, 3), "A": (-8, 3), "a": (0, 2), "B": (-8, 3), "b": (0, 2)}
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     compared = {name: MODELS[name] for name in COMPARED}
-    found = [case for case in learning.tuned(scale, compared, rows) if case.seed == scale.seeds[0]]
+    found = [
+        case for case in text_training.tuned(scale, compared, rows) if case.seed == scale.seeds[0]
+    ]
     for name, settings in compared.items():
         rate = best_rate(rows, name, settings, scale)
         if rate is None:
@@ -46,7 +48,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return found
 
 
-measure = learning.measure
+measure = text_training.measure
 
 
 def sizes_of(row: Row) -> tuple[float, float]:
@@ -124,7 +126,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
                 place.plot(*zip(*points, strict=True), **style.look(name, label=name, linestyle=""))
     for place, label in zip(axes, ("weights of the blocks", "tokens"), strict=True):
         place.set_xscale("log")
-        style.finish(place, x=label, y="held-out loss (nats per token)")
+        style.finish(place, x=label, y="validation loss (nats per token)")
     return drawing
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from toeplix.experiments import operators, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.operators import Case, groups, rounded
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import style, trained_filters
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.trained_filters import Case, groups, rounded
 
 CLAIMS: tuple[str, ...] = ()
 ALONE = False
@@ -23,15 +23,15 @@ COLUMNS = 4
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     """Pictures are of one seed."""
-    return [case for case in operators.cases(scale, rows) if case.seed == scale.seeds[0]]
+    return [case for case in trained_filters.cases(scale, rows) if case.seed == scale.seeds[0]]
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
     """The taps of every filter, and where its symbol is nearest to and farthest from the origin."""
-    from toeplix.spectrum import symbol
-    from toeplix.spectrum.layers import layers
+    from toeplix.reports.filters import layers
+    from toeplix.spectral import symbol
 
-    weights, _ = operators.train(case, work)
+    weights, _ = trained_filters.train(case, work)
     found = []
     for layer in layers(weights):
         for name, _, _, kernel in layer.filters():
@@ -45,7 +45,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 def figure(rows: list[Row], published: list[Row]) -> Any:
     from matplotlib import colormaps
 
-    from toeplix.spectrum import symbol
+    from toeplix.spectral import symbol
 
     shown = groups(rows)
     lines = -(-len(shown) // COLUMNS)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toeplix.experiments import style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.models import MODELS, model
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import style
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS, model
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
 
 CLAIMS, ALONE = ("C18",), True
 COST = "5 minutes on two cores that do nothing else"
@@ -54,8 +54,8 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
-    from toeplix import timing
-    from toeplix.bench.training import prepare
+    from toeplix.profiling import timing
+    from toeplix.profiling.bench.training import prepare
 
     sizes = {
         "dim": case.dim,

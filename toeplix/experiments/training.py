@@ -8,17 +8,17 @@ as many tokens a step. Learning rates are tuned at equal width and kept in the o
 
 from typing import Any
 
-from toeplix.experiments import curves, intervals, learning, matching, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.learning import Case, at_best, best_rate
-from toeplix.experiments.models import MODELS, model
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import curves, equal_cost, intervals, style, text_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS, model
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.text_training import Case, at_best, best_rate
 
 CLAIMS, ALONE = ("C1", "C2", "C8"), False
 COST = "50 minutes on two shared cores with --jobs 2"
 ANCHOR = "hyena"
-COSTS: dict[str, matching.Cost] = {"compute": matching.compute, "memory": matching.memory}
+COSTS: dict[str, equal_cost.Cost] = {"compute": equal_cost.compute, "memory": equal_cost.memory}
 COSTLY = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama")
 FEWER = ("toeplitz", "paper flat", "hyena", "llama")  # where all models would take too long
 PUBLISHED = {
@@ -33,7 +33,7 @@ SIMILAR = 0.02  # nats per token within which losses are called similar
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    found = learning.tuned(scale, MODELS, rows)
+    found = text_training.tuned(scale, MODELS, rows)
     for name, settings in MODELS.items():
         rate = best_rate(rows, name, settings, scale)
         if rate is None:
@@ -51,7 +51,7 @@ def parts(scale: Scale, name: str, settings: dict[str, Any]) -> dict[str, dict[s
     found: dict[str, dict[str, int]] = {}
     if name in COSTLY:
         for part, cost in COSTS.items():
-            found[part] = {"dim": matching.width(settings, anchor, cost, scale.batch)}
+            found[part] = {"dim": equal_cost.width(settings, anchor, cost, scale.batch)}
     if name in PUBLISHED:
         found["published ratio"] = {"dim": int(scale.dim * PUBLISHED[name])}
     if name in FEWER:
@@ -59,7 +59,7 @@ def parts(scale: Scale, name: str, settings: dict[str, Any]) -> dict[str, dict[s
     return found
 
 
-measure = learning.measure
+measure = text_training.measure
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:

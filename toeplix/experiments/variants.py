@@ -7,12 +7,12 @@ two Toeplitz layers in sequence, flat and with 4 heads; 1 to 16 heads; 1 to 16 k
 import statistics
 from typing import Any
 
-from toeplix.experiments import curves, intervals, learning, style
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.learning import Case, at_best
-from toeplix.experiments.models import PAPER_FLAT, PAPER_HEADS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import curves, intervals, style, text_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.text_training import Case, at_best
 
 CLAIMS, ALONE = ("C4", "C5"), False
 COST = "20 minutes on two cores with --jobs 2"
@@ -30,10 +30,10 @@ def compared() -> dict[str, dict[str, Any]]:
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    return learning.tuned(scale, compared(), rows)
+    return text_training.tuned(scale, compared(), rows)
 
 
-measure = learning.measure
+measure = text_training.measure
 table = curves.table
 
 

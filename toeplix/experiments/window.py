@@ -7,12 +7,12 @@ l = n/2 is everything. Both readings stand here: a true window of n/2, and full 
 
 from typing import Any
 
-from toeplix.experiments import curves, intervals, learning
-from toeplix.experiments.claims import Verdict
-from toeplix.experiments.learning import Case
-from toeplix.experiments.models import MODELS
-from toeplix.experiments.rows import Row
-from toeplix.experiments.scale import Scale
+from toeplix.experiments.engine import curves, intervals, text_training
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.text_training import Case
 
 CLAIMS, ALONE = ("C3",), False
 COST = "15 minutes on two cores with --jobs 2, less after `training`"
@@ -25,10 +25,10 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     for fraction in FRACTIONS:
         settings = {"arch": "window", "window": scale.context // fraction}
         compared[f"window n/{fraction}"] = settings
-    return learning.tuned(scale, compared, rows)
+    return text_training.tuned(scale, compared, rows)
 
 
-measure = learning.measure
+measure = text_training.measure
 table = curves.table
 
 

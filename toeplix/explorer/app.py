@@ -27,13 +27,13 @@ from starlette.exceptions import HTTPException as Refusal
 
 from toeplix.explorer import reach as linear
 from toeplix.explorer import runs
+from toeplix.explorer.cache import Shelf
+from toeplix.explorer.discovery import find
 from toeplix.explorer.guard import App, Guard
-from toeplix.explorer.places import find
-from toeplix.explorer.shelf import Shelf
 from toeplix.explorer.writing import Event, Text, write
 from toeplix.files import printable
-from toeplix.generate import Sampling
-from toeplix.summary import latest_sample
+from toeplix.inference.generation import Sampling
+from toeplix.training.summary import latest_sample
 
 KINDS = {
     ".html": "text/html; charset=utf-8",

@@ -4,10 +4,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from toeplix.experiments import EXPERIMENTS, load, rows
-from toeplix.experiments.claims import CLAIMS, Verdict
-from toeplix.experiments.collect import results_file
-from toeplix.experiments.report import NOT_YET, SHOWN, figure_file
+from toeplix.experiments import EXPERIMENTS, load
+from toeplix.experiments.engine import rows
+from toeplix.experiments.engine.claims import CLAIMS, Verdict
+from toeplix.experiments.engine.collect import results_file
+from toeplix.experiments.engine.report import NOT_YET, SHOWN, figure_file
 from toeplix.files import printable, reading
 
 Verdicts = dict[str, dict[str, dict[str, Verdict]]]  # claim -> scale -> experiment

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toeplix.spectrum import indices, layers, symbol
-from toeplix.spectrum.null import noise
+from toeplix.reports import filters
+from toeplix.spectral import indices, symbol
+from toeplix.spectral.null_distribution import noise
 
 POINTS, MOST = 4096, 2**16  # of a symbol; 32 for every tap
 DIGITS = 6
@@ -17,7 +18,7 @@ class Filters:
     """All filters of a checkpoint, read and proven once."""
 
     def __init__(self, checkpoint: Path) -> None:
-        found, self.config = layers.read(checkpoint)
+        found, self.config = filters.read(checkpoint)
         self._found = {layer.name: layer.kernel for layer in found}
         self.rows = [row for layer in found for row in _rows(layer)]
 
@@ -41,7 +42,7 @@ def half(taps: Tensor) -> Tensor:
     return symbol(taps.double(), points)[: points // 2 + 1]
 
 
-def _rows(layer: layers.Layer) -> list[dict[str, Any]]:
+def _rows(layer: filters.Layer) -> list[dict[str, Any]]:
     rows = []
     for name, head, number, taps in layer.filters():
         row: dict[str, Any] = {"name": name, "layer": layer.name, "head": head, "kernel": number}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toeplix.files import parse_json, printable, read_json, reading
-from toeplix.logs import METRICS
-from toeplix.train import MODEL, RECORD
+from toeplix.training.logs import METRICS
+from toeplix.training.loop import MODEL, RECORD
 
 LATE = 60.0  # seconds without a line after which an unfinished run is called quiet
 TAIL = 256  # bytes before the cursor that are compared

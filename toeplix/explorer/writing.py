@@ -1,7 +1,7 @@
 """Text from a model, token by token, with the chance of each and of what else could have stood there.
 
 The prompt's tokens come first, with the chances that the model gave them; then those that it draws, the
-same as `toeplix.generate` draws from the same seed.
+same as `toeplix.inference.generation` draws from the same seed.
 """
 
 import math
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from toeplix.data import Tokenizer
-from toeplix.generate import Sampling, drawn, probabilities
+from toeplix.inference.generation import Sampling, drawn, probabilities
 from toeplix.model import LanguageModel
 
 SHOWN = 8  # alternatives

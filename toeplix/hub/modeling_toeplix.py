@@ -32,10 +32,22 @@ from transformers.utils.generic import can_return_tuple
 
 DEFAULTS: dict[str, Any] = (
     {"arch": "toeplitz", "vocab": 8000, "context": 512, "dim": 512, "depth": 16, "heads": 0}
-    | {"expansion": 4, "first": "mixer", "norm": "layer", "final_norm": True, "activation": "silu"}
-    | {"tied": False, "dropout": 0.0, "init": "scaled", "kernels": 1, "sequential": 1}
-    | {"frozen": "no", "filters": "decay", "gate": True, "order": 64, "features": 9}
-    | {"frequency": 1.0, "feature": "elu", "window": 128, "state": 256}
+    | {
+        "mlp_ratio": 4,
+        "block_order": "mixer_first",
+        "norm": "layer",
+        "final_norm": True,
+        "activation": "silu",
+    }
+    | {"tie_embeddings": False, "dropout": 0.0, "init": "scaled", "kernels": 1, "sequential": 1}
+    | {
+        "frozen": "no",
+        "filter_init": "decay",
+        "gate": True,
+        "filter_hidden": 64,
+        "filter_features": 9,
+    }
+    | {"filter_frequency": 1.0, "feature_map": "elu", "window": 128, "state_size": 256}
 )
 PARTS: Any = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "silu": nn.SiLU, "gelu": nn.GELU}
 MAX_LAYERS = 2**14  # as in toeplix.config
@@ -53,7 +65,7 @@ class ToeplixConfig(PreTrainedConfig):
     model_type = "toeplix"
     qk_head_dim = 0  # keys and values differ in size: static caches take them as they come
     vocab_size, hidden_size, num_hidden_layers = entry("vocab"), entry("dim"), entry("depth")
-    max_position_embeddings, tie_word_embeddings = entry("context"), entry("tied")
+    max_position_embeddings, tie_word_embeddings = entry("context"), entry("tie_embeddings")
 
     def __init__(self, model: Any = None, toeplix_version: str | None = None, **other: Any) -> None:
         if not isinstance(model or {}, dict):
@@ -161,7 +173,7 @@ class Filter(nn.Module):
 
     def reset(self, m: Record) -> None:
         heads, kernels, context = self.kernel.shape
-        kind = {"no": m.filters, "random": "kaiming", "ones": "ones"}[m.frozen]
+        kind = {"no": m.filter_init, "random": "kaiming", "ones": "ones"}[m.frozen]
         init.zeros_(self.bias)
         if kind == "decay":
             reach = 2.0 ** torch.linspace(*((1, 1) if heads == 1 else (-1, 4)), heads)
@@ -228,15 +240,17 @@ class ImplicitFilter(nn.Module):
     def __init__(self, m: Record) -> None:
         super().__init__()
         wide: Any = {"dtype": torch.promote_types(torch.get_default_dtype(), torch.float32)}
-        self.waves = nn.Parameter(torch.empty(m.context, m.features, **wide))
+        self.waves = nn.Parameter(torch.empty(m.context, m.filter_features, **wide))
         self.time, self.decay = (nn.Buffer(torch.empty(n, **wide)) for n in (m.context, m.dim))
-        sizes = ("0", m.features), ("2", m.order), ("4", m.order)
-        self.network: Any = nn.ModuleDict({i: nn.Linear(n, m.order, **wide) for i, n in sizes})
-        self.network["6"] = nn.Linear(m.order, m.dim, bias=False, **wide)
-        self.network["1"] = nn.ParameterDict({"frequency": torch.empty(m.order, **wide)})
+        sizes = ("0", m.filter_features), ("2", m.filter_hidden), ("4", m.filter_hidden)
+        self.network: Any = nn.ModuleDict(
+            {i: nn.Linear(n, m.filter_hidden, **wide) for i, n in sizes}
+        )
+        self.network["6"] = nn.Linear(m.filter_hidden, m.dim, bias=False, **wide)
+        self.network["1"] = nn.ParameterDict({"frequency": torch.empty(m.filter_hidden, **wide)})
 
     def reset(self, m: Record) -> None:
-        bands, time = (m.features - 1) // 2, torch.linspace(0, 1, m.context)
+        bands, time = (m.filter_features - 1) // 2, torch.linspace(0, 1, m.context)
         wave = 2 * math.pi * torch.arange(m.context) / m.context
         angle = wave[:, None] * torch.linspace(1e-4, max(bands - 1, 1e-4), bands)
         init.copy_(self.waves, torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
@@ -295,7 +309,7 @@ class Linear(Mixer):
         parts = self.project_in(x).unflatten(-1, (3, self.heads, -1))
         with torch.autocast(x.device.type, enabled=False):  # long sums need the full precision
             q, k, v = parts.to(torch.promote_types(x.dtype, torch.float32)).unbind(2)
-            if self.m.feature == "elu":
+            if self.m.feature_map == "elu":
                 least, q, k = 1e-6, F.elu(q) + 1, F.elu(k) + 1
             else:
                 least, q, k = 1e-3, q.softmax(-1) * q.shape[-1] ** -0.5, k.exp()
@@ -319,14 +333,18 @@ class Block(GradientCheckpointingLayer):
         super().__init__()
         self.m, self.token_mixer = m, MIXERS[m.arch](m, slot)
         self.token_norm, self.channel_norm = PARTS[m.norm](m.dim), PARTS[m.norm](m.dim)
-        act, drop, wide = PARTS[m.activation](), nn.Dropout(m.dropout), m.expansion * m.dim
+        act, drop, wide = PARTS[m.activation](), nn.Dropout(m.dropout), m.mlp_ratio * m.dim
         self.channel_mixer = nn.Sequential(nn.Linear(m.dim, wide), act, drop, Writer(wide, m.dim))
 
     def forward(self, x: Tensor, rows: Rows, past_key_values: Cache | None = None) -> Tensor:
-        if self.m.first == "channel":
+        if self.m.block_order == "mlp_first":
             x = x + self.channel_mixer(self.channel_norm(x))
         x = x + self.token_mixer(self.token_norm(x), rows, past_key_values)
-        return x + self.channel_mixer(self.channel_norm(x)) if self.m.first == "mixer" else x
+        return (
+            x + self.channel_mixer(self.channel_norm(x))
+            if self.m.block_order == "mixer_first"
+            else x
+        )
 
 
 class ToeplixForCausalLM(PreTrainedModel, GenerationMixin):
@@ -344,7 +362,7 @@ class ToeplixForCausalLM(PreTrainedModel, GenerationMixin):
         self.blocks = nn.ModuleList(Block(m, i * each) for i in range(m.depth))
         self.norm = PARTS[m.norm](m.dim) if m.final_norm else nn.Identity()
         self.head: Any = nn.Linear(m.dim, m.vocab, bias=False)
-        if m.tied:
+        if m.tie_embeddings:
             self.head.weight = self.embedding.weight
         self.post_init()
 
@@ -358,7 +376,7 @@ class ToeplixForCausalLM(PreTrainedModel, GenerationMixin):
         elif isinstance(module, Hyena):
             init.normal_(module.skip)
         elif isinstance(module, nn.ParameterDict):
-            init.constant_(module["frequency"], m.frequency)
+            init.constant_(module["frequency"], m.filter_frequency)
         elif isinstance(module, nn.Embedding) or (scaled and module is self.head):
             init.normal_(module.weight, std=0.02 if ours or module is self.head else 1.0)
         elif isinstance(module, nn.Linear) and (ours or m.arch == "toeplitz"):

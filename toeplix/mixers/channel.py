@@ -16,7 +16,7 @@ class ChannelMixer(nn.Sequential):
     """`W_2 act(W_1 x)`, expanded in between."""
 
     def __init__(self, config: Model) -> None:
-        hidden = config.expansion * config.dim
+        hidden = config.mlp_ratio * config.dim
         super().__init__(
             nn.Linear(config.dim, hidden),
             ACTIVATIONS[config.activation](),

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from toeplix.mixers.rows import Positions, RowState, each, picked, selected, times
+from toeplix.mixers.ragged import Positions, RowState, each, picked, selected, times
 from toeplix.ops import Decoder, decoder, toeplitz_continued, toeplitz_windowed
-from toeplix.ops.rolling import Rolling
+from toeplix.ops.decoding.ragged import Rolling
 
 
 class Filter(nn.Module):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
-from toeplix.mixers.rows import RowState, selected
+from toeplix.mixers.ragged import RowState, selected
 from toeplix.ops import toeplitz_windowed
 
 SHORT = 3  # taps of the short convolution
@@ -46,14 +46,18 @@ class ImplicitFilter(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        context, width, bands = config.context, config.order, (config.features - 1) // 2
+        context, width, bands = (
+            config.context,
+            config.filter_hidden,
+            (config.filter_features - 1) // 2,
+        )
         time = torch.linspace(0, 1, context)
         wave = 2 * math.pi * torch.arange(context) / context
         angle = wave[:, None] * torch.linspace(1e-4, max(bands - 1, 1e-4), bands)
         self.waves = nn.Parameter(torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
-        frequency = nn.Parameter(torch.full((width,), config.frequency))
+        frequency = nn.Parameter(torch.full((width,), config.filter_frequency))
         layers: list[nn.Module] = []
-        for size in (config.features, width, width):
+        for size in (config.filter_features, width, width):
             layers += [nn.Linear(size, width), Sine(frequency)]
         self.network = nn.Sequential(*layers, nn.Linear(width, config.dim, bias=False))
         steepness = torch.linspace(math.log(FLOOR) / SLOWEST, math.log(FLOOR) / FASTEST, config.dim)

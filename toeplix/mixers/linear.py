@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
-from toeplix.mixers.rows import RowState, selected
+from toeplix.mixers.ragged import RowState, selected
 
 CHUNK = 64
 LEAST = {"elu": 1e-6, "exp": 1e-3}  # below which the normaliser is not allowed to fall
@@ -23,7 +23,7 @@ class LinearMixer(TokenMixer):
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.heads = config.attention_heads
-        self.feature = config.feature
+        self.feature = config.feature_map
         self.project_in = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.project_out = nn.Linear(config.dim, config.dim)
 

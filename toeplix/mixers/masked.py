@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
-from toeplix.mixers.rows import Positions, RowState, each, picked, selected, times
+from toeplix.mixers.ragged import Positions, RowState, each, picked, selected, times
 from toeplix.ops import toeplitz_continued
 
 

@@ -23,7 +23,9 @@ class ToeplitzMixer(TokenMixer):
         super().__init__()
         flat, dim = config.heads == 0, config.dim
         self.heads = config.heads or 1
-        self.start_as = {"no": config.filters, "random": "kaiming", "ones": "ones"}[config.frozen]
+        self.start_as = {"no": config.filter_init, "random": "kaiming", "ones": "ones"}[
+            config.frozen
+        ]
         self.project_in = nn.Identity() if flat else nn.Linear(dim, dim)
         self.project_out = nn.Identity() if flat else nn.Linear(dim, dim)
         self.gate = nn.Linear(dim, dim) if config.gate else None

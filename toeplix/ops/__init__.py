@@ -7,7 +7,7 @@
     toeplitz_padded      batches with padding         packed.py
     toeplitz_windowed    longer than the kernel       windowed.py
     toeplitz_continued   a chunk after a past         windowed.py
-    decoder              one position at a time       decoder.py history.py online.py
+    decoder              one position at a time       base.py history.py online.py
 
 Axes: b batch, t time, h heads, c channels of one head. Of these b, h and c may be 0, in every call:
 the result is as empty; t and the number of taps are at least 1. Rows are independent, bit for bit:
@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from toeplix.ops import autograd, choice, packed
+from toeplix.ops import autograd, dispatch, packed
 from toeplix.ops.checks import (
     check_horizon,
     check_kernel,
@@ -29,10 +29,10 @@ from toeplix.ops.checks import (
     check_path,
     check_product,
 )
-from toeplix.ops.decoder import Decoder
+from toeplix.ops.decoding.base import Decoder
+from toeplix.ops.decoding.history import History
+from toeplix.ops.decoding.online import Online
 from toeplix.ops.dense import toeplitz_matrix
-from toeplix.ops.history import History
-from toeplix.ops.online import Online
 from toeplix.ops.windowed import toeplitz_continued, toeplitz_windowed
 
 __all__ = [
@@ -66,7 +66,7 @@ def toeplitz(
             in float32 inside, with or without autocast.
         kernel: filters `(h, n)` with `n >= t`.
         path: `"auto"` takes the fastest by length, columns and device (a measured rule, see
-            `toeplix.ops.choice`); `"dense"`, `"blocked"`, `"transform"`, `"fft"`, `"halving"` name one.
+            `toeplix.ops.dispatch`); `"dense"`, `"blocked"`, `"transform"`, `"fft"`, `"halving"` name one.
         exact: with True, no rounding from the future reaches the past: whatever finite values
             follow position t, the outputs up to t stay the same bit for bit. The paths `fft` and
             `transform` do not promise this: their rounding errors scale with the largest value of the
@@ -152,7 +152,7 @@ def decoder(
     check_horizon(horizon)
     if kind == "auto":
         reach = min(kernel.shape[-1], past.shape[1] + (horizon or kernel.shape[-1]))
-        longest = choice.DECODE_HISTORY.get(past.device.type, choice.DECODE_HISTORY["cpu"])
+        longest = dispatch.DECODE_HISTORY.get(past.device.type, dispatch.DECODE_HISTORY["cpu"])
         kind = "history" if reach <= longest else "online"
     if kind not in DECODERS:
         raise ValueError(f"kind={kind!r} is unknown: use 'auto' or one of {', '.join(DECODERS)}")

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import Function
 
 from toeplix.ops import packed, paths
-from toeplix.ops.contract import Gradient
+from toeplix.ops.contraction import Gradient
 
 
 class Segments(NamedTuple):

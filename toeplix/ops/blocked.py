@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from toeplix.ops import contract
-from toeplix.ops.contract import Gradient
+from toeplix.ops import contraction
+from toeplix.ops.contraction import Gradient
 
 TILE = 64
 UNDIVIDED = 128  # up to here one whole matrix is as fast as tiles
@@ -24,11 +24,11 @@ FEW = 2**18  # elements of x below which calls cost more than the flops that til
 
 def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
     time, tile = x.shape[1], tile_size(x.shape[1])
-    panel, stacked = _panel(kernel, tile), contract.stack(x)
+    panel, stacked = _panel(kernel, tile), contraction.stack(x)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     for first, last in block_rows(time, tile):
         columns = panel[:, : last - first, panel.shape[-1] - first - tile :][..., :last]
-        contract.apply(columns, stacked[:, :last], y[:, first:last])
+        contraction.apply(columns, stacked[:, :last], y[:, first:last])
     return y
 
 
@@ -40,16 +40,16 @@ def gradient(
     need_kernel: bool,
 ) -> Gradient:
     time, tile = g.shape[1], tile_size(g.shape[1])
-    stacked = contract.stack(g)
+    stacked = contraction.stack(g)
     dx = dkernel = None
     if need_x:
         mirror = _mirror(kernel, tile)
         dx = torch.empty_like(g, memory_format=torch.contiguous_format)
         for first, last in block_rows(time, tile):
             columns = mirror[:, : last - first, : time - first]
-            contract.apply(columns, stacked[:, first:], dx[:, first:last])
+            contraction.apply(columns, stacked[:, first:], dx[:, first:last])
     if need_kernel:
-        dkernel = _correlation(stacked, contract.stack(x), kernel)
+        dkernel = _correlation(stacked, contraction.stack(x), kernel)
     return dx, dkernel
 
 
@@ -58,15 +58,15 @@ def _correlation(g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
     heads, time = kernel.shape
     tile = tile_size(time) if x.numel() < FEW else TILE
     if tile == time:
-        dpanel = contract.correlate(g, x, heads)
+        dpanel = contraction.correlate(g, x, heads)
     else:
         padded = -(-time // tile) * tile
         dpanel = kernel.new_zeros(heads, tile, padded)
         for first, last in block_rows(time, tile):
             window = dpanel[:, : last - first, padded - first - tile :][..., :last]
-            window += contract.correlate(g[:, first:last], x[:, :last], heads)
+            window += contraction.correlate(g[:, first:last], x[:, :last], heads)
     # panel[a, j] holds lag T - m + a - j, so lag 0 is the diagonal with a - j = m - T
-    return contract.diagonal_sums(dpanel)[:, tile - 1 : tile - 1 + time]
+    return contraction.diagonal_sums(dpanel)[:, tile - 1 : tile - 1 + time]
 
 
 def tile_size(time: int) -> int:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from toeplix.ops import choice
+from toeplix.ops import dispatch
 from toeplix.ops.paths import PATHS
 
 
@@ -50,8 +50,8 @@ def check_kernel(kernel: Tensor) -> None:
 
 def check_path(path: str, exact: bool) -> str:
     """The name that `paths` understands: a path, or one of the two automatic modes."""
-    if path == choice.AUTO:
-        return choice.AUTO_EXACT if exact else choice.AUTO
+    if path == dispatch.AUTO:
+        return dispatch.AUTO_EXACT if exact else dispatch.AUTO
     if path not in PATHS:
         raise ValueError(f"path={path!r} is unknown: use 'auto' or one of {', '.join(PATHS)}")
     if exact and not PATHS[path].exact:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from toeplix.ops.contract import Gradient
+from toeplix.ops.contraction import Gradient
 
 
 def toeplitz_matrix(kernel: Float[Tensor, "h t"]) -> Float[Tensor, "h t t"]:

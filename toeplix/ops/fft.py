@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from toeplix.ops.contract import Gradient
+from toeplix.ops.contraction import Gradient
 
 CHUNK = {"cpu": 2**21, "cuda": 2**28}  # bytes of one padded chunk; on a CPU it stays in cache
 FEWEST_LANES = 16

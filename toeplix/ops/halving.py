@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from toeplix.ops import blocked, fft
-from toeplix.ops.contract import Gradient
+from toeplix.ops.contraction import Gradient
 
 LEAF = 512
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from toeplix.ops import paths
-from toeplix.ops.contract import Gradient
+from toeplix.ops.contraction import Gradient
 
 SHORT = 32  # segments up to here share one batch: below it, padding costs less than a call
 SLACK = 0.75  # in a batch, the shortest segment has at least this part of the longest

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from toeplix.ops import blocked, choice, dense, fft, halving, transform
-from toeplix.ops.contract import Gradient
+from toeplix.ops import blocked, dense, dispatch, fft, halving, transform
+from toeplix.ops.contraction import Gradient
 
 
 class Path(NamedTuple):
@@ -79,9 +79,9 @@ def working_dtype(x: Tensor) -> torch.dtype:
 
 
 def _path(name: str, x: Tensor) -> Path:
-    if name in (choice.AUTO, choice.AUTO_EXACT):
+    if name in (dispatch.AUTO, dispatch.AUTO_EXACT):
         batch, time, _, channels = x.shape
-        name = choice.choose(name, x.device.type, time, batch * channels)
+        name = dispatch.choose(name, x.device.type, time, batch * channels)
     return PATHS[name]
 
 

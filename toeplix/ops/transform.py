@@ -28,8 +28,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from toeplix.ops import contract
-from toeplix.ops.contract import Gradient
+from toeplix.ops import contraction
+from toeplix.ops.contraction import Gradient
 
 BLOCK = 32
 COLUMNS = 512
@@ -210,7 +210,7 @@ def _kernel_gradient(dpoints: Tensor, stages: Stages, time: int) -> Float[Tensor
     quarters = dpoints.view(heads, blocks, 2, BLOCK, 2, BLOCK)
     real = quarters[:, :, 0, :, 0] + quarters[:, :, 1, :, 1]
     imag = quarters[:, :, 1, :, 0] - quarters[:, :, 0, :, 1]
-    lags = contract.diagonal_sums(torch.stack([real, imag])).permute(2, 0, 1, 3).contiguous()
+    lags = contraction.diagonal_sums(torch.stack([real, imag])).permute(2, 0, 1, 3).contiguous()
     dwindows = dpoints.new_empty(blocks, heads, 2 * BLOCK - 1)
     stages.transposed(lags, torch.empty_like(lags), dwindows)
     # window l covers lags from l m - m + 1: its last m entries are block l, the others block l-1

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from toeplix.ops import autograd
-from toeplix.ops.carry import carry
 from toeplix.ops.checks import check_like, check_path, check_product
+from toeplix.ops.continuation import carry
 from toeplix.ops.paths import full_precision, working_dtype
 
 SEGMENT = 4  # length of a segment in kernels: a quarter of the work overlaps

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toeplix.generate import GREEDY, Row, Sampling
+from toeplix.inference.generation import GREEDY, Row, Sampling
 from toeplix.model import LanguageModel
 from toeplix.serving.batch import batch
 

@@ -16,8 +16,8 @@ from typing import Any
 import uvicorn
 
 from toeplix.files import printable
-from toeplix.http_protocol import configuration
 from toeplix.serving.api import application
+from toeplix.serving.http_protocol import configuration
 from toeplix.serving.service import Service
 
 CONNECTIONS = 1024  # at a time; beyond, uvicorn answers 503

@@ -7,7 +7,7 @@ from toeplix.checkpoint import load
 from toeplix.data import Tokenizer
 from toeplix.data.tokenizer import CONFIG
 from toeplix.files import printable, reading
-from toeplix.layout import for_decoding
+from toeplix.inference.weight_layout import for_decoding
 from toeplix.model import LanguageModel
 from toeplix.serving.engine import Engine
 from toeplix.serving.limits import Limits

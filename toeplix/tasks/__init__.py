@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toeplix.loss import IGNORED
+from toeplix.training.loss import IGNORED
 
 Tokens = NDArray[np.int64]
 Marks = NDArray[np.bool_]

@@ -23,7 +23,7 @@ export function runs() {
 
   function curves() {
     const kind = find("runs-loss").value;
-    const kinds = kind === "both" ? ["loss", "held_loss"] : [kind];
+    const kinds = kind === "both" ? ["loss", "val_loss"] : [kind];
     const lines = [];
     for (const [name, run] of known)
       if (chosen.has(name))
@@ -32,10 +32,10 @@ export function runs() {
           const held = each !== "loss";
           let y = rows.map((row) => row[each]);
           if (!held && find("runs-smooth").checked) y = smooth(y);
-          const words = kind === "both" ? `${name}, ${held ? "held out" : "training"}` : name;
+          const words = kind === "both" ? `${name}, ${held ? "validation" : "training"}` : name;
           lines.push({ x: rows.map((row) => row[by()]), y, hue: run.hue, faint: !held && kind === "both", dots: held, name: words });
         }
-    const unit = kind === "held_bits_per_byte" ? "bits per byte" : "nats per token";
+    const unit = kind === "val_bits_per_byte" ? "bits per byte" : "nats per token";
     const axes = { x: WORDS[by()], y: unit, zero: true, empty: chosen.size ? "no rows yet" : "choose a run" };
     draw(lines, { ...axes, logx: find("runs-logx").checked, logy: find("runs-logy").checked });
   }

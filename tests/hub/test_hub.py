@@ -1,0 +1,317 @@
+"""Models for transformers: the core model is the truth, whatever the padding and the road taken."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+
+import toeplix
+from tests.hub_pairs import ARCHS, CASES, PROMPTS, one_thread, padded, pair, twins
+from tests.test_architectures import CASES as ALL
+from tests.test_architectures import CLOSE, SMALL
+from toeplix import Model, build
+from toeplix.checkpoint import own
+from toeplix.config import OWN
+from toeplix.hub import (
+    NearLinearCache,
+    ToeplixConfig,
+    ToeplixForCausalLM,
+    from_core,
+    modeling_toeplix,
+    to_core,
+)
+from toeplix.inference.generation import generate
+
+__all__ = ["one_thread", "twins"]  # fixtures
+
+
+@pytest.fixture(params=["ours", "plain"])
+def either_product(request, monkeypatch):
+    """With the fast product, and with the one that the file carries."""
+    if request.param == "plain":
+        monkeypatch.setattr(modeling_toeplix, "product", modeling_toeplix.spectral_product)
+
+
+@pytest.mark.usefixtures("either_product")
+def test_logits_and_gradients_are_those_of_the_core(twins):
+    core, model = twins
+    names = [name for name, value in core.named_parameters() if value.requires_grad]
+    assert names == [
+        name for name, _ in core.named_parameters() if name in dict(model.named_parameters())
+    ]
+    for tokens in (torch.randint(37, (3, 24)), torch.randint(37, (2, 61))):
+        results = []
+        for logits, side in ((core(tokens), core), (model(tokens).logits, model)):
+            side.zero_grad()
+            logits.square().mean().backward()
+            results.append([logits, *(dict(side.named_parameters())[name].grad for name in names)])
+        for one, other in zip(*results, strict=True):
+            atol = 1e-4 * one.abs().max().item() + 1e-6
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=atol)
+    core.zero_grad()
+    model.zero_grad()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("left", [True, False])
+def test_padding_changes_nothing(twins, left):
+    core, model = twins
+    inputs = padded(PROMPTS, left)
+    for extra in ({}, {"past_key_values": DynamicCache()}, {"past_key_values": NearLinearCache()}):
+        logits = model(**inputs, **extra).logits
+        for row, prompt in enumerate(PROMPTS):
+            alone = core(torch.tensor([prompt]))[0]
+            torch.testing.assert_close(
+                logits[row][inputs["attention_mask"][row].bool()], alone, **CLOSE
+            )
+
+
+@torch.no_grad()
+def test_positions_are_counted_from_the_mask_or_given():
+    _, model = pair(CASES["toeplitz"])
+    inputs = padded(PROMPTS, left=True)
+    position = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    assert torch.equal(model(**inputs).logits, model(**inputs, position_ids=position).logits)
+    assert not torch.equal(
+        model(**inputs).logits, model(**inputs, position_ids=position + 1).logits
+    )
+
+
+def test_pads_send_no_gradient(twins):
+    _, model = twins
+    inputs = padded(PROMPTS, left=True)
+    real = inputs.pop("attention_mask")
+    x = model.embedding(inputs["input_ids"]).detach().requires_grad_()
+    model(inputs_embeds=x, attention_mask=real).logits[real.bool()].square().sum().backward()
+    assert x.grad[real == 0].abs().max() == 0
+    assert (x.grad[real == 1].abs().amax(-1) > 0).all()
+    model.zero_grad()
+
+
+def test_the_loss_is_cross_entropy():
+    _, model = pair(CASES["toeplitz"])
+    tokens = torch.randint(37, (2, 10))
+    labels = tokens.masked_fill(torch.arange(10) < 3, -100)
+    out = model(tokens, labels=labels, output_hidden_states=True)
+    shifted = out.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    torch.testing.assert_close(out.loss, cross_entropy(*shifted))
+    total = cross_entropy(*shifted, reduction="sum")
+    torch.testing.assert_close(model(tokens, labels=labels, num_items_in_batch=5).loss, total / 5)
+    assert len(out.hidden_states) == 3
+    torch.testing.assert_close(model.head(out.hidden_states[-1]), out.logits)
+    assert torch.equal(out.hidden_states[0], model.embedding(tokens))
+    torch.testing.assert_close(model(tokens, logits_to_keep=2).logits, out.logits[:, -2:])
+    assert len(model(tokens, return_dict=False)) == 1
+
+
+@pytest.mark.parametrize("name", ARCHS)
+def test_gradient_checkpointing_gives_equal_gradients(name):
+    _, model = pair(CASES[name])
+    tokens, results, runs = torch.randint(37, (2, 20)), [], []
+    model.blocks[0].token_norm.register_forward_hook(lambda *_: runs.append(1))
+    model.train()
+    for _ in range(2):
+        model.zero_grad()
+        model(tokens, labels=tokens, use_cache=model.is_gradient_checkpointing).loss.backward()
+        results.append([value.grad.clone() for value in model.parameters()])
+        model.gradient_checkpointing_enable()
+    assert len(runs) == 1 + 2  # the second time computed again
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_stays_near(twins, dtype, tmp_path):
+    core, _ = twins
+    exact = core(tokens := torch.randint(37, (2, 30)))
+    bound = 0.1 * exact.abs().max()
+    model = from_core(core)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (model(tokens).logits - exact).abs().max() < bound
+    model = model.to(dtype)
+    half = model(tokens).logits
+    assert half.dtype == dtype
+    assert (half - exact).abs().max() < bound
+    for cache in (DynamicCache(), NearLinearCache()):
+        parts = [
+            model(part, past_key_values=cache).logits for part in tokens.split([20, *[1] * 10], 1)
+        ]
+        assert (torch.cat(parts, 1) - exact).abs().max() < bound
+    assert all(v.dtype == torch.float32 for k, v in model.state_dict().items() if ".filter." in k)
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(again(tokens).logits, half)
+    assert to_core(again)(tokens).dtype == dtype
+    assert torch.equal(toeplix.load(tmp_path)(tokens), to_core(model)(tokens))
+
+
+@torch.no_grad()
+def test_saved_on_one_side_loaded_on_the_other(twins, tmp_path):
+    core, model = twins
+    tokens = torch.randint(37, (2, 24))
+    ours, theirs, back = (tmp_path / name for name in ("ours", "theirs", "back"))
+    toeplix.save(core, ours)
+    model.save_pretrained(theirs)
+    for folder in (ours, theirs):
+        loaded = AutoModelForCausalLM.from_pretrained(folder)
+        assert type(loaded) is ToeplixForCausalLM  # not the copy beside the weights
+        assert not loaded.training
+        assert asdict(core.config) == loaded.config.model
+        assert torch.equal(loaded(tokens).logits, model(tokens).logits)
+        assert (loaded.head.weight is loaded.embedding.weight) == core.config.tie_embeddings
+        plain = toeplix.load(folder)
+        assert plain.config == core.config
+        assert torch.equal(plain(tokens), core(tokens))
+        trained = {name for name, value in plain.named_parameters() if value.requires_grad}
+        assert {name for name, value in loaded.named_parameters() if value.requires_grad} == trained
+    assert torch.equal(to_core(loaded)(tokens), core(tokens))
+    loaded.save_pretrained(back)
+    assert (back / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
+    assert (back / "modeling_toeplix.py").exists()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_checkpoint_lacks_starts_afresh(name, tmp_path):
+    """And nothing that it has is touched."""
+    _, model = pair(CASES[name], sharp=False)
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    kept = {key: value for key, value in weights.items() if "blocks.1." not in key}
+    save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
+    fresh = from_core(build(CASES[name])).state_dict()
+    for key, value in weights.items():
+        if key in kept:
+            assert torch.equal(loaded[key], value), key
+        else:
+            spread = {"rtol": 0.6, "atol": 1e-6}  # of a few random numbers
+            torch.testing.assert_close(loaded[key].norm(), fresh[key].norm(), **spread, msg=key)
+
+
+def test_what_load_refuses(tmp_path):
+    _, model = pair(CASES["toeplitz"])
+    model.save_pretrained(tmp_path / "split", max_shard_size="20KB")
+    with pytest.raises(ValueError, match="split into several files"):
+        toeplix.load(tmp_path / "split")
+    model.save_pretrained(tmp_path / "bare")
+    (tmp_path / "bare" / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="no 'model'"):
+        toeplix.load(tmp_path / "bare")
+
+
+@pytest.mark.parametrize("name", [*CASES, "tied"])
+def test_fresh_models_start_as_the_cores(name):
+    config = CASES.get(name) or Model.paper(tie_embeddings=True, **SMALL)
+    torch.manual_seed(0)
+    core, model = (
+        build(config),
+        AutoModelForCausalLM.from_config(ToeplixConfig(model=asdict(config))),
+    )
+    ours = dict(model.state_dict())
+    for key, value in own(core).items():
+        near = {"rtol": 0.35, "atol": 1e-6} if value.numel() < 300 else {"rtol": 0.15, "atol": 1e-6}
+        torch.testing.assert_close(ours[key].norm(), value.norm(), **near, msg=key)
+        if value.std() == 0 or "waves" in key or "decay" in key or "time" in key:
+            torch.testing.assert_close(ours[key], value, msg=key)
+
+
+def test_fresh_filters_and_losses():
+    torch.manual_seed(0)
+    for arch in OWN:
+        sizes = Model(arch=arch, vocab=1000, context=64, dim=64, depth=8)
+        model = AutoModelForCausalLM.from_config(ToeplixConfig(model=asdict(sizes)))
+        tokens = torch.randint(1000, (4, 64))
+        assert abs(model(tokens, labels=tokens).loss.item() - math.log(1000)) < 0.1
+    kernel = build(Model(**SMALL)).blocks[0].token_mixer.filters[0].kernel
+    model = AutoModelForCausalLM.from_config(ToeplixConfig(model=asdict(Model(**SMALL))))
+    torch.testing.assert_close(model.blocks[0].token_mixer.filters[0].kernel, kernel)
+
+
+def test_the_configuration_speaks_both_languages(tmp_path):
+    config = ToeplixConfig(model={"dim": 64}, vocab_size=50)
+    assert (config.hidden_size, config.vocab_size, config.num_hidden_layers) == (64, 50, 16)
+    assert config.max_position_embeddings == config.model["context"] == 512
+    assert Model(**config.model) == Model(dim=64, vocab=50)
+    assert asdict(Model()) == modeling_toeplix.DEFAULTS
+    assert modeling_toeplix.product is toeplix.toeplitz_windowed
+    config.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).model == config.model
+    for bad in ({"arch": "llama"}, {"colour": 3}):
+        with pytest.raises(ValueError, match=r"unknown to this version: (llama|colour)"):
+            ToeplixConfig(model=bad)
+    with pytest.raises(ValueError, match="Hugging Face's own"):
+        from_core(build(ALL["llama"]))
+
+
+def test_bad_inputs_are_named():
+    _, model = pair(CASES["toeplitz"])
+    tokens = torch.tensor([[1, 2, 3]])
+    cache = model(tokens, use_cache=True).past_key_values
+    with pytest.raises(ValueError, match=r"attention_mask \[1, 1\], not \(b, 3 \+ 1\)"):
+        model(tokens[:, :1], attention_mask=torch.ones(1, 1), past_key_values=cache)
+    with pytest.raises(ValueError, match="input_ids or inputs_embeds"):
+        model()
+
+
+def test_embeddings_are_resized():
+    for tied in (False, True):
+        _, model = pair(Model(**SMALL, tie_embeddings=tied))
+        model.resize_token_embeddings(40)
+        assert model(torch.tensor([[39]])).logits.shape == (1, 1, 40)
+        assert to_core(model).config.vocab == 40
+
+
+ELSEWHERE = """
+import sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("toeplix", "jaxtyping"):
+            raise ImportError(name + " is not installed")
+sys.meta_path.insert(0, Nothing())
+import torch
+from transformers import AutoModelForCausalLM
+folder, trust = sys.argv[1], {"yes": True, "no": False}[sys.argv[2]]
+model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=trust)
+tokens = torch.load(folder + "/tokens.pt")
+new = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=9, do_sample=False)
+torch.save([model(tokens).logits.detach(), new], folder + "/result.pt")
+model.save_pretrained(folder + "/again")
+"""
+
+
+def test_without_toeplix_the_checkpoint_brings_its_code(tmp_path):
+    core, model = pair(CASES["hyena"])
+    model.save_pretrained(tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    assert described["auto_map"]["AutoModelForCausalLM"] == "modeling_toeplix.ToeplixForCausalLM"
+    tokens = torch.randint(37, (2, 10))
+    torch.save(tokens, tmp_path / "tokens.pt")
+    environment = os.environ | {
+        "HF_MODULES_CACHE": str(tmp_path / "modules"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    for trust in ("no", "yes"):
+        command = [sys.executable, "-W", "error", "-c", ELSEWHERE, str(tmp_path), trust]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, cwd=tmp_path
+        )
+        if trust == "no":
+            assert done.returncode
+            assert "trust_remote_code=True" in done.stderr
+            assert not (tmp_path / "modules").exists()
+    assert done.returncode == 0, done.stderr
+    logits, new = torch.load(tmp_path / "result.pt")
+    torch.testing.assert_close(logits, core(tokens), **CLOSE)
+    assert new[:, 10:].tolist() == generate(core, tokens.tolist(), new=9)
+    assert (tmp_path / "again" / "modeling_toeplix.py").exists()
+    with torch.no_grad():
+        assert torch.equal(toeplix.load(tmp_path / "again")(tokens), core(tokens))

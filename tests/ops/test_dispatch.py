@@ -1,0 +1,74 @@
+"""The rule is data: complete as it ships, replaceable by a file, and a bad file is told."""
+
+import json
+
+import pytest
+
+from toeplix.ops import dispatch
+from toeplix.ops.dispatch import AUTO, AUTO_EXACT, RULE, check, choose, current_rule
+
+
+@pytest.fixture
+def rule_file(tmp_path, monkeypatch):
+    file = tmp_path / "paths.json"
+    monkeypatch.setenv("TOEPLIX_RULE", str(file))
+    current_rule.cache_clear()
+    yield file
+    current_rule.cache_clear()
+
+
+def test_the_built_in_rule_is_complete():
+    check(RULE)
+    for device in (*RULE, "some-other-device"):
+        for mode in (AUTO, AUTO_EXACT):
+            for time in (1, 128, 10**7):
+                for columns in (1, 10**6):
+                    assert choose(mode, device, time, columns)
+
+
+def test_short_is_blocked_and_long_is_near_linear():
+    assert choose(AUTO, "cpu", 128, 4096) == "blocked"
+    assert choose(AUTO, "cpu", 16384, 4096) == "fft"
+    assert choose(AUTO_EXACT, "cpu", 16384, 4096) == "halving"
+
+
+def test_a_users_file_replaces_its_device(rule_file):
+    everything = [{"columns": None, "paths": [[None, "dense"]]}]
+    rule_file.write_text(json.dumps({"rule": {"cpu": {AUTO: everything, AUTO_EXACT: everything}}}))
+    assert choose(AUTO, "cpu", 16384, 64) == "dense"
+    assert choose(AUTO, "cuda", 16384, 64) == "fft"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "{}",
+        '{"rule": []}',
+        '{"rule": null}',
+        "[" * 10**5,
+        '{"rule": {"cpu": {"auto": [{}]}}}',
+        json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[None, []]]}]}}}),
+        '{"rule": "\\ud800"}',
+        json.dumps({"rule": {"cpu": {AUTO: [{"columns": "9", "paths": [[None, "fft"]]}] * 2}}}),
+        '{"rule": {"cpu": {"auto": []}}}',
+        json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[None, "magic"]]}]}}}),
+        json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[9, "fft"]]}]}}}),
+    ],
+)
+def test_a_damaged_file_is_named_and_not_followed(rule_file, text):
+    rule_file.write_text(text)
+    with pytest.warns(UserWarning, match=r"ignoring the operator rule in .*paths\.json"):
+        assert choose(AUTO, "cpu", 16384, 64) == "fft"
+
+
+def test_an_inexact_path_cannot_serve_exact():
+    band = [{"columns": None, "paths": [(None, "fft")]}]
+    with pytest.raises(ValueError, match="'fft' cannot serve cpu/auto-exact"):
+        check({"cpu": {AUTO: band, AUTO_EXACT: band}})
+
+
+def test_the_file_lives_in_the_users_configuration(monkeypatch, tmp_path):
+    monkeypatch.delenv("TOEPLIX_RULE")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert dispatch.rule_file() == tmp_path / "toeplix" / "paths.json"

@@ -1,0 +1,70 @@
+"""Benchmarks of whole models: every contender computes the same, tables hold what was measured."""
+
+import pytest
+import torch
+from rich.console import Console
+
+from toeplix import Model, build
+from toeplix.mixers.filter import Filter
+from toeplix.profiling.bench import inference, training
+from toeplix.profiling.counting import forward_flops
+
+
+@pytest.mark.parametrize("way", ["history", "concatenate"])
+def test_the_ways_to_decode_agree(way):
+    """The same weights and past: the same logits as near-linear decoding."""
+    model = build(Model(vocab=37, context=64, dim=16, depth=2)).eval()
+    states = []
+    for name in ("near-linear", way):
+        torch.manual_seed(1)
+        states.append(inference.mixer_state(name, model, 64))
+    for token in torch.randint(37, (40, 1, 1)):
+        (ours, _), (theirs, _) = (model.step(token, state) for state in states)
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_plain_filter_is_the_filter():
+    layer = Filter(2, 16)
+    layer.reset("kaiming")
+    layer.bias.data.normal_()
+    x = torch.randn(3, 10, 2, 4)
+    torch.testing.assert_close(training.gathered(layer, x), layer(x))
+
+
+def test_both_losses_are_the_loss():
+    model = build(Model(vocab=37, context=16, dim=16, depth=1))
+    tokens = torch.randint(37, (2, 17))
+    given = (model, tokens[:, :-1], tokens[:, 1:])
+    torch.testing.assert_close(training.chunked_loss(*given), training.full_loss(*given))
+
+
+def test_model_flops_count_the_triangle():
+    config = Model.paper(heads=0, dim=32, depth=3, context=64, vocab=50)
+    whole = 3 * 32 * 2 * 64 * 64  # of one tile: all of it is computed, half of it counts
+    triangle = 3 * 32 * 64 * 65
+    assert training.model_flops(config, 64) == forward_flops(config, 64) - whole + triangle
+
+
+def test_published_ratios_are_those_of_the_paper():
+    """Its words: 2.0 times Hyena and 2.4 times Mamba 2, at 1024 2.1 and 2.8, half of Hyena's memory."""
+    times = [
+        training.published(case, dim)[0] for dim in (512, 1024) for case in ("hyena", "mamba2")
+    ]
+    assert times == pytest.approx([2.0, 2.4, 2.1, 2.8], abs=0.05)
+    assert training.published("hyena", 1024)[1] == pytest.approx(2, abs=0.15)
+    assert training.published("llama", 512) == (None, None)
+    assert training.published("toeplitz", 512) == (1.0, 1.0)
+
+
+def test_tables_of_small_models(capsys):
+    console = Console(width=140)
+    found = inference.prefill_rows(console, times=[32], dim=16, depth=1)
+    assert found["rows"][0]["ratio"] > 0
+    found = inference.decoding_rows(console, contexts=[64], dim=16, depth=1)
+    assert {row["way"] for row in found["rows"]} == set(inference.WAYS)
+    found = training.run(console, dim=16, depth=1, batch=2, context=16, seconds=0.0)
+    assert {row["case"] for row in found["rows"]} == {*training.CASES, training.PLAIN}
+    assert all(row["milliseconds"] > 0 for row in found["rows"])
+    shown = capsys.readouterr().out
+    assert "worst over median" in shown
+    assert "over toeplitz" in shown

@@ -1,0 +1,119 @@
+"""Plans add up, and are refused with reasons."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from toeplix import Model, build, load, save
+from toeplix.cli.main import main
+from toeplix.inference.weight_layout import for_decoding
+from toeplix.profiling.plan import HARDWARE, plan
+from toeplix.training.presets import preset
+from toeplix.training.run import Run
+
+SMALL = Run(model=Model(vocab=100, context=64, dim=32, depth=2), data="-", steps=10, warmup=1)
+
+
+def test_numbers_add_up():
+    found = plan(SMALL, HARDWARE["h100"], devices=2, efficiency=0.5)
+    assert found["tokens"] == 10 * 2 * SMALL.batch * 64
+    assert found["flops"] == 10 * found["flops_per_step"]
+    seconds = found["flops_per_step"] / (2 * 67e12 * 0.5)
+    assert found["seconds_per_step"] == pytest.approx(seconds)
+    assert found["weight_bytes"] == 16 * found["parameters"]
+    assert found["fits"]
+
+
+def test_the_papers_step_is_six_operations_a_weight_and_token():
+    """And its published speed on two H100 is about 7% of their peak, as the module says."""
+    run = preset("paper-tmm-512", "-", batch=64, precision="bfloat16")
+    found = plan(run, HARDWARE["h100"], devices=2, efficiency=0.07)
+    matrices = found["parameters"] - 8000 * 512  # the embedding is looked up, not multiplied
+    assert found["flops_per_step"] == pytest.approx(6 * matrices * 65536, rel=0.1)
+    assert 1 / found["seconds_per_step"] == pytest.approx(9.30, rel=0.1)
+
+
+def test_checkpointing_trades_memory_for_time():
+    long = replace(SMALL, model=replace(SMALL.model, depth=12))
+    usual, thrifty = (
+        plan(replace(long, gradient_checkpointing=on), HARDWARE["h100"], 1, None)
+        for on in (False, True)
+    )
+    assert thrifty["activation_bytes"] < 0.3 * usual["activation_bytes"]
+    assert thrifty["flops"] == pytest.approx(usual["flops"] * 4 / 3)
+
+
+def test_dividing_takes_less_of_each_device():
+    deep = replace(SMALL, model=replace(SMALL.model, depth=50), parallel="fsdp")
+    whole = plan(replace(deep, parallel="ddp"), HARDWARE["h100"], 8, None)
+    parts = plan(deep, HARDWARE["h100"], 8, None)
+    kept = whole["weight_bytes"] // 8
+    two_blocks = plan(SMALL, HARDWARE["h100"], 1, None)["parameters"]  # and the ends
+    assert parts["weight_bytes"] == kept + 8 * two_blocks
+    assert parts["weight_bytes"] < 0.2 * whole["weight_bytes"]
+    llama = replace(deep, model=replace(deep.model, arch="llama"))
+    found = plan(llama, HARDWARE["h100"], 8, None)  # gathered in one piece
+    assert found["weight_bytes"] == 2 * found["parameters"] + 8 * found["parameters"]
+
+
+@pytest.mark.parametrize("arch", ["toeplitz", "masked", "hyena", "linear", "window", "mamba2"])
+def test_every_architecture_has_a_plan(arch):
+    run = replace(SMALL, model=replace(SMALL.model, arch=arch))
+    assert plan(run, HARDWARE["a100"], 1, None)["decode_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing"], "nothing is no preset"),
+        (["demo", "--hardware", "abacus"], "one of cpu, h100"),
+        (["demo", "--hardware", "v100", "--precision", "bfloat16"], "has no bfloat16"),
+        (["demo", "--hardware", "h100", "--efficiency", "2"], r"must be in (0, 1]"),
+        (
+            ["demo", "--hardware", "h100", "--parallel", "both"],
+            "parallel='both' must be one of ddp",
+        ),
+    ],
+)
+def test_bad_plans_are_one_line(arguments, words, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["toeplix", "plan", *arguments])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_the_command_reads_a_run(monkeypatch, capsys, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps(SMALL.to_dict()))
+    monkeypatch.setattr(
+        "sys.argv", ["toeplix", "plan", str(tmp_path), "--hardware", "h100", "--json"]
+    )
+    main()
+    found = json.loads(capsys.readouterr().out)
+    assert found["tokens"] == SMALL.steps * SMALL.batch * 64
+
+
+def test_the_layout_changes_no_value(tmp_path):
+    model = build(SMALL.model).eval()
+    tokens = torch.randint(100, (1, 20))
+    expected = model(tokens)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for_decoding(model)
+    wide = model.blocks[0].channel_mixer[0].weight
+    assert wide.stride() == (1, wide.shape[0])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    torch.testing.assert_close(model(tokens), expected)
+    again = load(save(model, tmp_path))
+    assert all(torch.equal(value, before[name]) for name, value in again.state_dict().items())
+
+
+def test_the_path_is_that_of_the_hardware():
+    """Between 384 and 1024 positions a GPU multiplies tiles where a CPU transforms."""
+    run = replace(SMALL, model=replace(SMALL.model, context=512), batch=16)
+    assert plan(run, HARDWARE["h100"], 1, None)["path"] == "blocked"
+    cpu = replace(HARDWARE["h100"], kind="cpu")
+    assert plan(run, cpu, 1, None)["path"] == "fft"

@@ -1,0 +1,115 @@
+"""Table 1 and Figure S5: the tasks, and claims on rows made by hand."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from toeplix.experiments import SCALES, filters, index
+from toeplix.experiments.engine import rows, trained_filters
+from toeplix.reports.errata import table
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_a_case_is_trained_once(tmp_path):
+    """Copying for two steps; asked again, the filters come from the disk."""
+    texts = tmp_path / "texts.jsonl"
+    parts = (ROOT / "README.md").read_text().split("\n\n")
+    texts.write_text("".join(json.dumps({"text": part}) + "\n" for part in parts if part.strip()))
+    scale = replace(SCALES["smoke"], data=str(texts), vocab=300, val_fraction=0.5, steps=2)
+    case = next(case for case in trained_filters.cases(scale, []) if case.task == "copy")
+    weights, score = trained_filters.train(case, tmp_path)
+    assert weights["blocks.0.token_mixer.filters.0.kernel"].shape == (1, 1, case.context)
+    assert 0 <= score["accuracy"] <= 1
+    shutil.rmtree(tmp_path / "data")
+    again, same = trained_filters.train(case, tmp_path)
+    assert same == score
+    assert all(torch.equal(again[name], value) for name, value in weights.items())
+    found = index.measure(case, tmp_path)
+    assert found["composed"] == {"": found["filters"][0]["index"]}
+
+
+def made(
+    task: str, values: list[int | None], *, accuracy: float | None = None, seed: int = 0
+) -> dict:
+    """A row of `index` by hand, of 101 taps."""
+    parts = ["encoder", "decoder"] if task == "autoencoder" else [""]
+    entries = [
+        {
+            "layer": str(i),
+            "part": part,
+            "index": value,
+            "z": None if value is None else value / 5 + 10,
+        }
+        for part in parts
+        for i, value in enumerate(values)
+    ]
+    total = None if None in values else sum(value or 0 for value in values)
+    return {
+        "task": task,
+        "model": "paper flat",
+        "dim": 64,
+        "context": 101,
+        "seed": seed,
+        "accuracy": accuracy,
+        "filters": entries,
+        "composed": dict.fromkeys(parts, total),
+    }
+
+
+def decided(language: int, copy: int, coder: int, accuracy: float = 1.0):
+    found = []
+    for seed in range(3):
+        found += [made("language", [language, language - seed], seed=seed)]
+        found += [made("copy", [copy, copy - seed], accuracy=accuracy, seed=seed)]
+        found += [made("autoencoder", [coder, coder - seed], accuracy=0.2, seed=seed)]
+    return index.holds(found)
+
+
+def test_claims_on_indices():
+    assert decided(0, -40, -50)["C15"].holds is True
+    assert decided(-50, -40, -50)["C15"].holds is False
+    assert decided(0, 0, -50)["C15"].holds is False
+    assert (
+        decided(-1, -40, -50)["C15"].holds is None
+    )  # about two of a hundred: the interval has both
+    assert decided(0, -40, -50)["C16"].holds is True
+    assert decided(0, -40, -50, accuracy=0.5)["C16"].holds is None
+    assert index.holds([made("language", [0])]) == {}
+    drawn = index.table([made("autoencoder", [-50, -49], accuracy=0.5)])
+    assert [line["model"] for line in drawn] == [
+        "autoencoder, d=64 encoder",
+        "autoencoder, d=64 decoder",
+    ]
+
+
+def test_perfect_copying_with_invertible_filters_would_refute():
+    found = [made(task, [0, 0], accuracy=1.0) for task in ("language", "copy", "autoencoder")]
+    assert index.holds(found)["C16"].holds is False
+
+
+def recent(task: str, share: float, seed: int) -> dict:
+    entries = [{"recency": share + 0.001 * seed * len(task), "centre": 1.0, "mode": 0}]
+    sizes = {"model": "paper flat", "dim": 64, "context": 64, "seed": seed}
+    return sizes | {"task": task, "filters": entries}
+
+
+@pytest.mark.parametrize(
+    ("language", "coder", "answer"), [(0.6, 0.13, True), (0.12, 0.13, False), (0.6, 0.5, False)]
+)
+def test_claims_on_recency(language, coder, answer):
+    found = []
+    for seed in range(3):
+        found += [recent("untrained", 0.125, seed), recent("language", language, seed)]
+        found += [recent("autoencoder", coder, seed)]
+    assert filters.holds(found)["C17"].holds is answer
+
+
+def test_the_published_rows_are_the_table():
+    published = rows.flat(ROOT / "results" / "index" / "published.jsonl")
+    assert {row["label"]: row["indices"] for row in published} == table()
+    assert all(min(row["indices"]) >= -(row["context"] - 1) for row in published)

@@ -1,0 +1,133 @@
+"""Llama, Mistral with a sliding window, and Mamba 2: Hugging Face's own classes behind our methods.
+
+Sized as in the paper: SwiGLU of 4 dim for the Transformers, RoPE base 10000, untied; Mamba 2 with
+8 heads and groups, expansion 2 and a biased output.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import (
+    DynamicCache,
+    LlamaConfig,
+    LlamaModel,
+    Mamba2Config,
+    Mamba2Model,
+    MistralConfig,
+    MistralModel,
+)
+
+from toeplix.config import Model
+from toeplix.model import LanguageModel
+
+LONGEST = 2048  # positions that rotary embeddings are prepared for, at least
+CHUNK = 64  # of the scan: its reference in PyTorch takes time and memory in proportion beyond it
+
+
+class Borrowed(LanguageModel):
+    """A Hugging Face backbone and our output layer."""
+
+    def __init__(self, config: Model, backbone: Any, bias: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = backbone
+        self.head = nn.Linear(config.dim, config.vocab, bias=bias)
+        nn.init.normal_(self.head.weight, std=0.02)
+        if config.tie_embeddings:
+            self.head.weight = self.backbone.get_input_embeddings().weight
+
+    def embed(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+        return self.backbone.get_input_embeddings()(tokens)
+
+    def layers(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        return self.backbone(inputs_embeds=x, use_cache=False).last_hidden_state
+
+    def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
+        return self.head(features)
+
+
+class Attention(Borrowed):
+    """A Transformer, its state the keys and values of the past."""
+
+    def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
+        state = DynamicCache(config=self.backbone.config) if state is None else state
+        out = self.backbone(tokens, past_key_values=state, use_cache=True)
+        return out.last_hidden_state, out.past_key_values
+
+
+class StateSpace(Borrowed):
+    """Mamba 2, its state that of the recurrence and of the short convolution."""
+
+    def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
+        if state is None:
+            out = self.backbone(tokens, use_cache=True)
+            return out.last_hidden_state, out.cache_params
+        # with a state, the scan in chunks would start from nothing: one position at a time
+        parts = []
+        for token in tokens.split(1, dim=1):
+            out = self.backbone(token, cache_params=state, use_cache=True)
+            parts.append(out.last_hidden_state)
+        return torch.cat(parts, 1), state
+
+
+def llama(config: Model) -> LanguageModel:
+    return Attention(config, LlamaModel(LlamaConfig(**_transformer(config))), bias=False)
+
+
+def window(config: Model) -> LanguageModel:
+    """Full attention up to `config.window` positions back, itself included."""
+    sizes = MistralConfig(**_transformer(config), sliding_window=config.window)
+    return Attention(config, MistralModel(sizes), bias=False)
+
+
+def mamba2(config: Model) -> LanguageModel:
+    heads = 8
+    if 2 * config.dim % heads:
+        raise ValueError(
+            f"mamba2 has {heads} heads over 2 dim: dim={config.dim} is no multiple of 4"
+        )
+    sizes = Mamba2Config(
+        hidden_size=config.dim,
+        num_hidden_layers=config.depth,
+        vocab_size=config.vocab,
+        state_size=config.state_size,
+        num_heads=heads,
+        head_dim=2 * config.dim // heads,
+        n_groups=heads,
+        expand=2,
+        conv_kernel=4,
+        chunk_size=min(config.context, CHUNK),
+        initializer_range=0.02,
+        tie_word_embeddings=False,
+    )
+    return StateSpace(config, Mamba2Model(sizes), bias=True)
+
+
+def _transformer(config: Model) -> dict[str, Any]:
+    return {
+        "hidden_size": config.dim,
+        "intermediate_size": config.mlp_ratio * config.dim,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.attention_heads,
+        "num_key_value_heads": config.attention_heads,
+        "vocab_size": config.vocab,
+        "max_position_embeddings": max(config.context, LONGEST),
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "attention_dropout": config.dropout,
+        "tie_word_embeddings": False,
+    }
+
+
+BACKBONES: dict[str, Callable[[Model], LanguageModel]] = {
+    "llama": llama,
+    "window": window,
+    "mamba2": mamba2,
+}
+
+
+def borrow(config: Model) -> LanguageModel:
+    return BACKBONES[config.arch](config)

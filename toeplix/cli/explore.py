@@ -1,0 +1,64 @@
+"""`toeplix explore`: a page on this machine, for looking at runs and models."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toeplix.files import printable
+from toeplix.serving.listening import listen
+
+
+def explore(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[CHECKPOINT | RUNS]", help="A model, a run, or a directory of runs."
+        ),
+    ] = Path("runs"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8421,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; anyone who reaches it can look.")
+    ] = "127.0.0.1",
+    results: Annotated[Path, typer.Option(help="Rows of experiments, for the claims.")] = Path(
+        "results"
+    ),
+    figures: Annotated[Path, typer.Option(help="Their drawings.")] = Path("figures"),
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Look at runs and models: a local page that needs no network.
+
+    Loss curves while a run is training, text with the chance of every token, filters and their
+    symbols, which earlier tokens reach a token, and the paper's claims. Ctrl-C ends it.
+    """
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"{' and '.join(missing)} not found: pip install 'toeplix[serve]'")
+    if not path.exists() and path == Path("runs"):
+        raise ValueError(
+            "there is no directory runs here: name a model, a run or a directory of runs"
+        )
+    import uvicorn
+
+    from toeplix.explorer.app import explorer
+    from toeplix.serving.http_protocol import configuration
+
+    app = explorer(path, results=results, figures=figures, names=(host.lower(),))
+    try:
+        listening = listen(host, port)
+    except OSError as problem:
+        raise ValueError(
+            f"cannot listen on {printable(host)[:80]}, port {port}: {problem}; "
+            "choose another with --port"
+        ) from problem
+    address = f"[{host}]" if ":" in host else host
+    url = f"http://{address}:{listening.getsockname()[1]}/"
+    print(f"{url} shows {printable(path)}; Ctrl-C ends it", flush=True)
+    if show:
+        import webbrowser
+
+        webbrowser.open(url)
+    settings = configuration(app, lifespan="off", timeout_graceful_shutdown=2)
+    with listening:
+        uvicorn.Server(settings).run(sockets=[listening])

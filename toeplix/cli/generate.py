@@ -1,0 +1,113 @@
+"""`toeplix generate`: text from a trained model, as it is written."""
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from toeplix.data import Tokenizer
+
+
+def generate(
+    directory: Annotated[
+        Path, typer.Argument(help="A trained model with its tokenizer: the `model` of a run.")
+    ],
+    prompt: Annotated[
+        str | None, typer.Argument(help="What the text begins with; '-' reads standard input.")
+    ] = None,
+    new: Annotated[int, typer.Option(min=1, help="Tokens to write, at most.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Keep the k likeliest; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Keep the likeliest that reach this chance.")] = 0.95,
+    min_p: Annotated[
+        float, typer.Option(help="Keep those this likely, relative to the likeliest.")
+    ] = 0.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1: less repetition.")] = 1.0,
+    stop: Annotated[list[str] | None, typer.Option(help="End at this text; may be repeated.")] = (
+        None
+    ),
+    seed: Annotated[int, typer.Option(help="The same seed, the same text.")] = 0,
+) -> None:
+    """Continue a prompt, token by token."""
+    from toeplix.checkpoint import load, require_numbers
+    from toeplix.data import Tokenizer
+    from toeplix.inference.generation import Sampling, stream
+    from toeplix.inference.weight_layout import for_decoding
+
+    sampling = Sampling(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+    )
+    text = _standard_input() if prompt == "-" else _valid(prompt or "", "the prompt")
+    stops = [_valid(each, "--stop") for each in stop or ()]
+    model = load(directory)
+    require_numbers(model, directory)
+    for_decoding(model)
+    tokenizer = Tokenizer.load(directory)
+    if tokenizer.vocab > model.config.vocab:
+        raise ValueError(
+            f"{directory}: the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
+        )
+    tokens = stream(
+        model,
+        [[tokenizer.start, *tokenizer.encode(text)]],
+        new=new,
+        sampling=sampling,
+        seed=seed,
+        stop_tokens=[tokenizer.end],
+        stop_strings=stops,
+        decode=tokenizer.decode,
+    )
+    sys.stdout.write(text)
+    for piece in pieces(tokenizer, (token for _, token in tokens)):
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+def _valid(text: str, what: str) -> str:
+    """An argument as text: bytes that are not UTF-8 reach Python as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError(
+            f"{what} is not UTF-8 at character {problem.start} ({text[problem.start]!r} after "
+            f"{text[: problem.start][-20:]!r}): convert it, for instance with iconv"
+        ) from problem
+    return text
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise ValueError("the prompt is to come from standard input ('-'), which is closed")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+    try:
+        return _valid(sys.stdin.read(), "standard input")
+    except UnicodeDecodeError as problem:
+        raise ValueError(
+            f"standard input is not UTF-8: byte {problem.object[problem.start]:#04x} at position "
+            f"{problem.start}; convert it, for instance with iconv"
+        ) from problem
+
+
+def pieces(tokenizer: "Tokenizer", tokens: Iterator[int]) -> Iterator[str]:
+    """Text as it becomes certain: a character of several bytes is complete or not shown yet."""
+    seen: list[int] = []
+    shown = ""
+    for token in tokens:
+        seen.append(token)
+        text = tokenizer.decode(seen)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):
+            yield text[len(shown) :]
+            shown = text
+    rest = tokenizer.decode(seen)
+    if len(rest) > len(shown):
+        yield rest[len(shown) :]

@@ -1,0 +1,87 @@
+"""`toeplix probe`: how much of its input is in the hidden state of a model."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toeplix.records import MAX_SEED
+
+
+def probe(
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            help="A model or run of ours, or any causal model of Hugging Face, by directory or name."
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Option(help="Text, as for `toeplix data build`, or a store of the model's tokens."),
+    ] = "python",
+    context: Annotated[int, typer.Option(min=2, help="Tokens of a text.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps in which a decoder learns.")] = 500,
+    batch: Annotated[int, typer.Option(min=2, help="Texts in a step.")] = 32,
+    lr: Annotated[float, typer.Option(help="Learning rate of the decoder.")] = 1e-2,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Of decoder, untrained model and texts.")
+    ] = 0,
+    results: Annotated[Path, typer.Option(help="Directory of rows to compare with.")] = Path(
+        "results"
+    ),
+    work: Annotated[Path, typer.Option(help="Where the text in the model's tokens lies.")] = Path(
+        "runs/experiments"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Numbers for programs.")] = False,
+) -> None:
+    """How much of a text is left in the hidden state of its last token.
+
+    The model is frozen, and a decoder learns to give the text back. Beside it: an untrained model of the
+    same shape, a decoder that sees nothing, and what the experiment `retention` found about our models.
+    """
+    import sys
+
+    from toeplix.experiments import retention
+    from toeplix.experiments.engine import text_probe
+
+    how = text_probe.Probe(
+        context=context, steps=steps, batch=batch, lr=lr, seed=seed, warmup=min(20, steps)
+    )
+    checkpoint = text_probe.folder_of(checkpoint)
+    text_probe.opened(checkpoint)  # complaints about it come before text is prepared
+    store = text_probe.texts(checkpoint, data, work)
+    found = text_probe.probe(checkpoint, store, how, lambda line: print(line, file=sys.stderr))
+    ours = text_probe.beside(results)
+    if as_json:
+        print(json.dumps({"model": found, "ours": ours}))
+        return
+    _table(f"{checkpoint}, texts of {context} tokens", found)
+    if ours:
+        sizes = retention.SIZES["laptop"]
+        same = f"other tokens, texts of {sizes['context']}, {sizes['steps']} steps"
+        _table(f"our models, experiment retention, laptop scale ({same})", ours)
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(width=120, highlight=False)
+    table = Table(title=title)
+    columns = ("encoder", "loss (nats)", "bits kept per token", "share", "accuracy")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        shown = [
+            f"{row[name]:{form}}" if row.get(name) is not None else "-"
+            for name, form in (
+                ("loss", ".3f"),
+                ("bits", ".2f"),
+                ("share", ".1%"),
+                ("accuracy", ".1%"),
+            )
+        ]
+        table.add_row(row["encoder"], *shown)
+    console.print(table)

@@ -1,0 +1,248 @@
+"""`toeplix train`: options are the fields of `Run` and `Model`, so there is one list of them."""
+
+import dataclasses
+import inspect
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from toeplix.config import CHOICES as MODEL_CHOICES
+from toeplix.config import Model
+from toeplix.files import printable, read_json
+from toeplix.files.directories import made
+from toeplix.training.presets import PRESETS, changed, preset
+from toeplix.training.run import Run
+
+VAL_FRACTION = 0.05  # of a store that is made here
+
+# What a field of Model means, in short; `Run` has it beside its fields.
+MODEL_HELP = {
+    "arch": "Architecture.",
+    "vocab": "Tokens that it knows; default: those of the data.",
+    "context": "Tokens of a row, and taps of a filter.",
+    "dim": "Width.",
+    "depth": "Blocks.",
+    "heads": "Filters or attention heads side by side; 0: one filter for all channels.",
+    "mlp_ratio": "Hidden width of the MLP, in multiples of dim.",
+    "block_order": "Which sublayer comes first in a block.",
+    "norm": "Kind of norm.",
+    "final_norm": "A norm after the last block.",
+    "activation": "Of the channel layer.",
+    "tie_embeddings": "Share one matrix between the embedding and the output layer.",
+    "dropout": "Share of activations that training drops.",
+    "init": "How weights start.",
+    "kernels": "toeplitz: filters reading as many neighbouring channels.",
+    "sequential": "toeplitz: layers in one mixer.",
+    "frozen": "toeplitz: filters that are not trained.",
+    "filter_init": "toeplitz: initial filters.",
+    "gate": "toeplitz: multiply the mixer's output by a gate.",
+    "filter_hidden": "hyena: hidden width of the network that computes the filters.",
+    "filter_features": "hyena: position features that this network reads.",
+    "filter_frequency": "hyena: frequency of its sine activations.",
+    "feature_map": "linear: feature map of queries and keys.",
+    "window": "window: positions that attention sees.",
+    "state_size": "mamba2: state size per channel.",
+}
+
+
+def _train(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[PRESET]", help=f"Where to start from: {', '.join(PRESETS)}."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A token store, or text as `toeplix data build` takes it ('python', files, hf:NAME), "
+            "of which one is made in the run's directory."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the run.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settings from a file: .json as run.json, or .py with a Run or dict named `run`."
+        ),
+    ] = None,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart",
+            help="Start over at step 0 where all checkpoints are damaged; they are kept aside.",
+        ),
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Read the whole store first and compare it with its sha256; once, until it changes.",
+        ),
+    ] = True,
+    **settings: Any,
+) -> None:
+    """Train a language model.
+
+    Stop it whenever you like, even by force: the same command goes on where it was, and the result is
+    the same to the last bit. The command line goes before --config, that before the preset.
+
+    Several processes: torchrun --nproc-per-node 2 -m toeplix train ...
+    """
+    from toeplix.data import Store
+    from toeplix.data.appending import LOCK
+    from toeplix.training.allocator import keep_freed_memory
+    from toeplix.training.logs import read
+    from toeplix.training.loop import fit
+    from toeplix.training.preflight import check_run
+    from toeplix.training.processes import joined
+    from toeplix.training.signals import Stopped
+    from toeplix.training.summary import waiting
+
+    if out is None:
+        raise typer.BadParameter("--out DIR is needed: where the run is written")
+    given = {key: value for key, value in settings.items() if value is not None}
+    before = _from_file(config) if config else {}
+    source = data or before.get("data")
+    if source is None:
+        raise typer.BadParameter("--data is needed: a token store, or text such as 'python'")
+    try:
+        run = Run(data=source) if name is None else preset(name, source)
+        run = changed(run, before | given | {"data": source}, _say)
+    except TypeError as problem:  # of a value in a file, or of --dropout nan
+        raise ValueError(str(problem)) from problem
+    keep_freed_memory()
+    with joined() as processes, made(out, LOCK) if processes.first else nullcontext():
+        check_run(run)
+        run = changed(run, {"data": _store(run, out, processes.first)})
+        processes.wait()
+        if "vocab" not in before | given:
+            run = changed(run, {"vocab": Store.open(run.data).vocab})
+        say: Callable[[str], None] = _say if processes.first else lambda line: None
+        with bar(run, processes.first) as report:
+            try:
+                model = fit(run, out, say=say, report=report, verify=verify, restart=restart)
+            except Stopped as stopped:
+                say(str(stopped))
+                raise typer.Abort from None
+    if processes.first:
+        waited = waiting(read(out, lambda line: None)) or 0.0
+        print(f"{model}: trained, {waited:.2%} of the time waiting for data")
+        print(f"{out / 'report.md'}: how it went")
+
+
+def _store(run: Run, out: Path, first: bool) -> str:
+    """The store that `data` is, or where one is made of the text it names."""
+    from toeplix.data import Recipe, build
+    from toeplix.data.store import MANIFEST, PROGRESS
+
+    if any((Path(run.data) / name).exists() for name in (MANIFEST, PROGRESS)):
+        return run.data
+    made = out / "data"
+    if first:
+        if not (made / MANIFEST).exists():
+            _say(f"building a token store of {run.data} in {made}")
+        recipe = Recipe(sources=(run.data,), vocab=run.model.vocab, val_fraction=VAL_FRACTION)
+        if notice := build(recipe, made).notice:
+            _say(notice)
+    return str(made)
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    """Settings of Run and Model side by side."""
+    if not file.exists():
+        raise FileNotFoundError(f"--config {file}: there is no such file")
+    if file.suffix == ".py":
+        try:
+            found = runpy.run_path(str(file)).get("run")
+        except Exception as problem:  # of whatever is written there
+            raise ValueError(f"--config {file}: {type(problem).__name__}: {problem}") from problem
+        if found is None:
+            raise ValueError(f"--config {file}: it does not define `run`")
+    else:
+        found = read_json(file, "settings are a record as in run.json", kind=object)
+    record = found.to_dict() if isinstance(found, Run) else found
+    inside = record.get("model", {}) if isinstance(record, dict) else {}
+    for kind, given in (("settings", record), ("settings of the model", inside)):
+        if not isinstance(given, dict):
+            shown = printable(given)[:40]
+            raise ValueError(f"--config {file}: {kind} are a record, not {shown}")
+    return {key: value for key, value in record.items() if key != "model"} | inside
+
+
+def _say(line: str) -> None:
+    print(f"toeplix: {line}", file=sys.stderr)
+
+
+@contextmanager
+def bar(run: Run, first: bool = True) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar on a terminal, lines elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    console = Console(stderr=True)
+    if not first:
+        yield lambda row: None
+    elif not console.is_terminal:
+
+        def line(row: dict[str, Any]) -> None:
+            if row["step"] % run.log_every == 0 or row["step"] == run.steps:
+                place = f"step {row['step']} of {row['steps']}"
+                print(f"{place}, {_words(row)}", file=sys.stderr, flush=True)
+
+        yield line
+    else:
+        words = TextColumn("{task.description}")
+        with Progress(MofNCompleteColumn(), BarColumn(), words, Left(), console=console) as drawn:
+            task = drawn.add_task("", total=run.steps)
+            yield lambda row: drawn.update(task, completed=row["step"], description=_words(row))
+
+
+def _words(row: dict[str, Any]) -> str:
+    return f"loss {row['loss']:.4f}, {row['tokens_per_second']:,.0f} tokens/s"
+
+
+def _options() -> list[inspect.Parameter]:
+    """A parameter for every setting; left out means: as in the file, the preset, or by default."""
+    described = [
+        (field, text, panel)
+        for kind, texts, panel in (
+            (Run, {}, "Training"),
+            (Model, MODEL_HELP, "Model"),
+        )
+        for field in dataclasses.fields(kind)
+        if field.name not in ("model", "data")
+        for text in [field.metadata.get("help") or texts[field.name]]
+    ]
+    found = []
+    for field, text, panel in described:
+        if panel == "Model" and field.name in MODEL_CHOICES:
+            text = f"{text} One of {', '.join(MODEL_CHOICES[field.name])}."
+        if field.name != "vocab":
+            text = f"{text} [dim]\\[default: {field.default}][/dim]"
+        option = typer.Option(help=text, rich_help_panel=panel, show_default=False)
+        kind: Any = Optional[field.type]  # noqa: UP045 - of a value, not of a type
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        annotation = Annotated[kind, option]
+        found.append(inspect.Parameter(field.name, keyword, default=None, annotation=annotation))
+    return found
+
+
+def command() -> Callable[..., None]:
+    """The function as typer reads it: `settings` spelled out."""
+    signature = inspect.signature(_train)
+    fixed = [each for each in signature.parameters.values() if each.name != "settings"]
+    options = _options()
+
+    def train(**arguments: Any) -> None:
+        _train(**arguments)
+
+    train.__doc__ = _train.__doc__
+    ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in fixed] + options
+    train.__signature__ = signature.replace(parameters=ordered)  # type: ignore[attr-defined]
+    train.__annotations__ = {each.name: each.annotation for each in ordered}
+    return train

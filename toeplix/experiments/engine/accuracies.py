@@ -1,0 +1,97 @@
+"""Drawings and tables of tasks that were learned: accuracy on the way, steps until it is solved."""
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+from toeplix.experiments.engine import intervals, style
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.task_training import TARGET, by_seed, groups
+
+ACCURACY = "validation accuracy"
+
+
+def draw(axes: Any, found: Iterable[list[Row]], *, title: str = "", samples: bool = False) -> None:
+    """Accuracy on the way, a line a seed."""
+    for group in found:
+        for number, row in enumerate(row for row in group if row["curve"]):
+            points = [
+                (step * (row["batch"] if samples else 1), right) for step, _, right in row["curve"]
+            ]
+            label = None if number else row["model"]
+            shown = style.look(row["model"], label=label, markersize=2.5, alpha=0.8)
+            axes.plot(*zip(*points, strict=True), **shown)
+    style.finish(axes, x="samples" if samples else "steps", y=ACCURACY, title=title)
+
+
+def along(
+    axes: Any, found: Iterable[list[Row]], field: str, *, x: str, title: str = "", y: str = ACCURACY
+) -> None:
+    """Final accuracy over a size: means, and a bar from the worst seed to the best."""
+    lines: dict[str, list[tuple[float, list[float]]]] = {}
+    for group in found:
+        place = group[0].get(field, group[0]["options"].get(field))
+        values = [row["accuracy"] for row in group]
+        lines.setdefault(group[0]["model"], []).append((place, values))
+    for name, points in lines.items():
+        points.sort()
+        places = [place for place, _ in points]
+        means = [statistics.fmean(values) for _, values in points]
+        ends = [[mean - min(v) for mean, (_, v) in zip(means, points, strict=True)]]
+        ends += [[max(v) - mean for mean, (_, v) in zip(means, points, strict=True)]]
+        axes.errorbar(places, means, yerr=ends, label=name, **style.look(name, markersize=3))
+    axes.set_xscale("log", base=2)
+    style.finish(axes, x=x, y=y, title=title)
+
+
+def steps_to_target(rows: list[Row]) -> str:
+    """In words: with an interval, and how many seeds made it."""
+    solved = list(by_seed(rows, "solved").values())
+    if not solved:
+        return f"not in {rows[0]['steps']}"
+    mean = intervals.mean(solved)
+    wide = f" ± {(mean.high - mean.low) / 2:.0f}" if len(solved) > 1 else ""
+    several = f" ({len(solved)} of {len(rows)} seeds)" if len(solved) < len(rows) else ""
+    return f"{mean.value:.0f}{wide}{several}"
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    """Where every model ended, part by part."""
+    return [line for _, line in lines(rows)]
+
+
+def lines(rows: list[Row]) -> list[tuple[list[Row], dict[str, Any]]]:
+    """Of the table, each with its rows."""
+    found = []
+    parts = list(dict.fromkeys(row["part"] for row in rows))
+    for group in sorted(groups(rows), key=lambda group: parts.index(group[0]["part"])):
+        row = group[0]
+        sizes = {
+            name: value for name, value in row["options"].items() if not isinstance(value, bool)
+        }
+        words = ", ".join(f"{name} {value}" for name, value in sizes.items())
+        line = {
+            "part": row["part"],
+            "sizes": ", ".join(filter(None, [f"n={row['context']}", words])),
+            "model": row["model"],
+            "width": row["dim"],
+            "rate": f"{row['lr']:g}",
+            "accuracy": str(intervals.mean([each["accuracy"] for each in group])),
+            f"steps to {TARGET:.0%}": steps_to_target(group),
+        }
+        if longer := list(by_seed(group, "longer").values()):
+            line["twice as long"] = str(intervals.mean(longer))
+        found.append((group, line))
+    return found
+
+
+def one(rows: list[Row], **wanted: Any) -> list[Row]:
+    """The group of rows with these fields, or none."""
+    found = groups(rows, **wanted)
+    return found[0] if found else []
+
+
+def gap(first: list[Row], second: list[Row], name: str = "area") -> intervals.Interval | None:
+    """A number of `first` minus that of `second`, paired by seed; None where one is missing."""
+    here, there = by_seed(first, name), by_seed(second, name)
+    return intervals.difference(here, there) if set(here) & set(there) else None

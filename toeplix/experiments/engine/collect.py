@@ -1,0 +1,199 @@
+"""Measuring what is missing: stop it at any moment, run it again, run half elsewhere and concatenate.
+
+Rows that are there are never measured again. A case that fails leaves its error in a row, the others go
+on, and the next call tries it once more. Cases can run side by side in processes of their own; a process
+that dies takes one case with it.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from toeplix.data.appending import locked
+from toeplix.experiments import load
+from toeplix.experiments.engine import rows
+from toeplix.experiments.engine.scale import Scale
+from toeplix.files import directory
+from toeplix.training.signals import follow_parent
+
+RESULTS, WORK = Path("results"), Path("runs/experiments")
+TRIES = 20  # rounds of cases that depend on rows of the round before
+
+Report = Callable[[dict[str, Any], int, int], None]  # a row that was written, done, known so far
+
+
+def results_file(name: str, scale: str, results: Path = RESULTS) -> Path:
+    return results / name / f"{scale}.jsonl"
+
+
+def collect(
+    name: str,
+    scale: Scale,
+    *,
+    results: Path = RESULTS,
+    work: Path = WORK,
+    jobs: int = 1,
+    report: Report = lambda row, done, known: None,
+) -> list[rows.Row]:
+    """All rows of an experiment, after measuring what is missing. Failed cases have none."""
+    experiment = load(name)
+    file = results_file(name, scale.name, results)
+    tried: set[str] = set()
+    with (
+        directory(file.parent),
+        directory(work),
+        locked(file.parent),
+        workers(1 if experiment.ALONE else jobs) as measure_all,
+    ):
+        for _ in range(TRIES):
+            present = known(experiment.Case, file)
+            with rows.interpreting(file):
+                cases = experiment.cases(scale, rows.flat(file))
+            records = [rows.record(case) for case in cases]
+            wanted = {rows.key(fields): fields for fields in records}
+            missing = [
+                fields
+                for key, fields in wanted.items()
+                if key not in tried and "found" not in present.get(key, {})
+            ]
+            if not missing:
+                break
+            done = len(wanted) - len(missing)
+            report({}, done, len(wanted))
+            for row in measure_all(name, missing, work):
+                tried.add(rows.key(row["case"]))
+                rows.append(file, row)
+                done += 1
+                report(row, done, len(wanted))
+    return rows.flat(file)
+
+
+def known(kind: type, file: Path) -> dict[str, dict[str, Any]]:
+    """Rows by case. Fields that cases got later take their defaults; rows of other fields are old."""
+    found = {}
+    for row in rows.read(file).values():
+        with contextlib.suppress(TypeError, ValueError):
+            found[rows.key(rows.record(kind(**row["case"])))] = row
+    return found
+
+
+def measured(name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:
+    """One case to its row, whatever happens; a package that is not installed is no result."""
+    experiment = load(name)
+    start = time.monotonic()
+    try:
+        outcome: dict[str, Any] = {"found": experiment.measure(experiment.Case(**fields), work)}
+    except ModuleNotFoundError:
+        raise
+    except Exception as problem:  # recorded; others go on
+        outcome = {"error": f"{type(problem).__name__}: {problem}"}
+    seconds = round(time.monotonic() - start, 2)
+    return {"case": fields, **outcome, "seconds": seconds, **rows.provenance()}
+
+
+Measure = Callable[[str, list[dict[str, Any]], Path], Iterator[dict[str, Any]]]
+
+
+@contextlib.contextmanager
+def workers(jobs: int) -> Iterator[Measure]:
+    """A function from cases to their rows, in the order in which they end."""
+    if jobs == 1:
+        yield _here
+        return
+    slots = [_Slot(max(1, (os.cpu_count() or 1) // jobs)) for _ in range(jobs)]
+    try:
+        yield lambda name, cases, work: _side_by_side(slots, name, cases, work)
+    finally:
+        for slot in slots:
+            slot.close()
+
+
+class _Slot:
+    """A process for one case after the other, with its share of the machine; a new one if it dies."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.closed = False
+        self.changing = threading.Lock()  # no process is started once it is closed
+        self.pool = self._begin()
+
+    def _begin(self) -> ProcessPoolExecutor:
+        spawn = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(self.threads,))
+
+    def measure(self, name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:
+        with self.changing:
+            if self.closed:
+                raise RuntimeError("closed")
+            future = self.pool.submit(measured, name, fields, work)
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            with self.changing:
+                self.pool.shutdown(wait=False)
+                self.pool = self.pool if self.closed else self._begin()
+            raise
+
+    def close(self) -> None:
+        with self.changing:
+            self.closed = True
+            for process in list((self.pool._processes or {}).values()):
+                process.terminate()  # an interrupted case goes on from its checkpoint next time
+            self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _here(name: str, cases: list[dict[str, Any]], work: Path) -> Iterator[dict[str, Any]]:
+    for fields in cases:
+        yield measured(name, fields, work)
+
+
+def _side_by_side(
+    slots: list[_Slot], name: str, cases: list[dict[str, Any]], work: Path
+) -> Iterator[dict[str, Any]]:
+    ended: queue.SimpleQueue[dict[str, Any] | ModuleNotFoundError] = queue.SimpleQueue()
+    waiting = list(reversed(cases))
+
+    def drive(slot: _Slot) -> None:
+        while True:
+            try:
+                fields = waiting.pop()
+            except IndexError:
+                return
+            try:
+                ended.put(slot.measure(name, fields, work))
+            except ModuleNotFoundError as problem:
+                ended.put(problem)
+            except BaseException as problem:  # every case that was taken gets its row
+                error = f"{type(problem).__name__}: {problem}"
+                if isinstance(problem, BrokenProcessPool):
+                    error = "its process died: too little memory?"
+                ended.put({"case": fields, "error": error, "seconds": 0, **rows.provenance()})
+
+    for slot in slots[: len(cases)]:
+        threading.Thread(target=drive, args=(slot,), daemon=True).start()
+    try:
+        for _ in cases:
+            row = ended.get()
+            if isinstance(row, ModuleNotFoundError):
+                raise row
+            yield row
+    finally:
+        waiting.clear()
+
+
+def _begin(threads: int) -> None:
+    import torch
+
+    from toeplix.training.allocator import keep_freed_memory
+
+    follow_parent()
+    torch.set_num_threads(threads)
+    keep_freed_memory()

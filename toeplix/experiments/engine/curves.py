@@ -1,0 +1,93 @@
+"""Drawings and tables of learning runs: curves of validation loss, and where they end."""
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from toeplix.experiments.engine import intervals, style
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.text_training import at_best, losses
+
+LOSS = "validation loss (nats per token)"
+AXES: dict[str, Callable[[Row, int], float]] = {
+    "steps": lambda row, step: step,
+    "operations": lambda row, step: step * row["flops_per_step"],
+    "time (steps of the paper's flat TMM)": lambda row, step: step * row["relative_time"],
+}
+
+
+def draw(axes: Any, rows: list[Row], along: str, *, title: str = "", part: str = "") -> None:
+    """Held-out loss of each model at its best learning rate, a line a seed."""
+    for name, group in at_best(rows, part).items():
+        for number, row in enumerate(row for row in group if row["curve"]):
+            points = [(AXES[along](row, step), loss) for step, loss in row["curve"]]
+            shown = style.look(name, label=None if number else name, markersize=2.5, alpha=0.8)
+            axes.plot(*zip(*points, strict=True), **shown)
+    style.finish(axes, x=along, y=LOSS, title=title)
+
+
+def ends(axes: Any, groups: dict[str, list[Row]], *, title: str = "", width: bool = False) -> None:
+    """Final losses, a dot a seed, and a line at their mean."""
+    for place, (name, group) in enumerate(groups.items()):
+        values = list(losses(group).values())
+        axes.plot(values, [place] * len(values), **style.look(name, linestyle="none", markersize=4))
+        if values:
+            axes.plot(statistics.fmean(values), place, "|", color="black", markersize=12)
+    names = [f"{name}, d={rows[0]['dim']}" if width else name for name, rows in groups.items()]
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.invert_yaxis()
+    style.finish(axes, x=LOSS, y="", title=title)
+
+
+def published(axes: Any, rows: list[Row], *, title: str = "published, from logs") -> None:
+    """The authors' curves, hollow."""
+    for row in rows:
+        hollow = {"markerfacecolor": "none", "markersize": 4, "linewidth": 0.8}
+        shown = style.look(row["model"], label=row["label"], **hollow)
+        axes.plot(*zip(*row["curve"], strict=True), **shown)
+    axes.locator_params(axis="x", nbins=5)
+    style.finish(axes, x="steps", y=LOSS, title=title)
+
+
+def pair(rows: list[Row], hollow: list[Row], title: str) -> Any:
+    """The usual figure: loss by steps, by time, and what was published where there is something."""
+    columns = 3 if hollow else 2
+    drawing = style.canvas(columns)
+    axes = drawing.subplots(1, columns)
+    for place, along in zip(axes, ("steps", "time (steps of the paper's flat TMM)"), strict=False):
+        draw(place, rows, along, title=title)
+    if hollow:
+        published(axes[2], hollow)
+    return drawing
+
+
+def table(rows: list[Row]) -> list[dict[str, Any]]:
+    """Where every model ended, part by part."""
+    parts = list(dict.fromkeys(row["part"] for row in rows))
+    found = []
+    for part in parts:
+        for name, group in at_best(rows, part).items():
+            values = list(losses(group).values())
+            gone = len(group) - len(values)
+            words = [str(intervals.mean(values))] if values else []
+            words += [f"{gone} of {len(group)} diverged"] if gone else []
+            place = {"part": part or "equal width"} if len(parts) > 1 else {}
+            found.append(
+                place
+                | {
+                    "model": name,
+                    "width": group[0]["dim"],
+                    "parameters": f"{group[0]['parameters']:,}",
+                    "rate": f"{group[0]['lr']:g}",
+                    "loss": ", ".join(words),
+                    "time of a step": f"{statistics.fmean(row['relative_time'] for row in group):.2f}",
+                }
+            )
+    return found
+
+
+def gap(rows: list[Row], first: str, second: str, part: str = "") -> intervals.Interval | None:
+    """Loss of `first` minus loss of `second`, each at its best rate; None where one is missing."""
+    groups = at_best(rows, part)
+    one, other = (losses(groups.get(name, [])) for name in (first, second))
+    return intervals.difference(one, other) if set(one) & set(other) else None

@@ -1,0 +1,94 @@
+"""Sizes: an experiment states comparisons and ratios, a scale states how large.
+
+paper    the published sizes and recipe, for those with GPUs
+laptop   two cores, minutes an experiment
+smoke    seconds, to see that everything runs; its numbers mean nothing
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large everything is."""
+
+    name: str
+    data: str  # as `toeplix data build` takes it
+    protocol: str  # of rows: "packed", or the paper's "padded"
+    vocab: int
+    val_fraction: float  # share of documents
+    dim: int
+    depth: int
+    context: int
+    batch: int
+    steps: int
+    warmup: int
+    rates: tuple[float, ...]  # learning rates tried for each model; none: the published ones
+    seeds: tuple[int, ...]
+    eval_sequences: int
+    dims: tuple[int, ...]  # where widths are compared
+    contexts: tuple[int, ...]  # where lengths are compared
+    timing: float  # seconds that a timing takes
+    memory: bool = True  # peaks are measured too, each in a process of its own
+
+
+SCALES = {
+    "paper": Scale(
+        name="paper",
+        data="hf:HuggingFaceFW/fineweb-edu:sample-10BT",
+        protocol="padded",
+        vocab=8000,
+        val_fraction=50_000 / 9_672_101,
+        dim=512,
+        depth=16,
+        context=512,
+        batch=128,
+        steps=200_000,
+        warmup=500,
+        rates=(),
+        seeds=(42,),
+        eval_sequences=50_000,
+        dims=(128, 256, 512, 1024, 2048),
+        contexts=(128, 512, 2048, 8192, 32768, 65536),
+        timing=20.0,
+    ),
+    "laptop": Scale(
+        name="laptop",
+        data="python",
+        protocol="packed",
+        vocab=2000,
+        val_fraction=0.05,
+        dim=64,
+        depth=4,
+        context=128,
+        batch=8,
+        steps=300,
+        warmup=30,
+        rates=(6e-3, 1.6e-2, 4e-2),
+        seeds=(0, 1, 2),
+        eval_sequences=128,
+        dims=(128, 256, 512),
+        contexts=(128, 512, 2048, 8192, 16384, 65536),
+        timing=3.0,
+    ),
+    "smoke": Scale(
+        name="smoke",
+        data="python",
+        protocol="packed",
+        vocab=500,
+        val_fraction=0.05,
+        dim=16,
+        depth=1,
+        context=16,
+        batch=2,
+        steps=4,
+        warmup=1,
+        rates=(6e-3,),
+        seeds=(0,),
+        eval_sequences=4,
+        dims=(16,),
+        contexts=(16, 32, 64),
+        timing=0.0,
+        memory=False,
+    ),
+}

@@ -1,0 +1,110 @@
+"""Tasks by name, at the sizes of a case: what `solving` trains on.
+
+Natural text is cut from the scale's corpus at random places; where a case names no data, tokens are
+random. `auto` marks the task of an autoencoder: labels are the inputs themselves.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toeplix.experiments.engine import text_training
+from toeplix.tasks import Batch, copying, recall
+
+Case = Any  # solving.Case
+Made = Callable[[Case, np.random.Generator, Any], Batch]
+
+
+class Task(NamedTuple):
+    """Batches of `case.batch` rows of `case.context` positions, and how many tokens there are."""
+
+    batch: Made
+    vocab: Callable[[Case], int]
+    auto: bool = False
+
+    def texts(self, case: Case, work: Path) -> tuple[Any, Any]:
+        """Tokens to learn from and tokens that are validation; None where they are random."""
+        if not case.data:
+            return None, None
+        store = text_training.corpus(case, work)
+        return store.train.tokens, store.val.tokens
+
+
+def _texts(case: Case, rng: np.random.Generator, text: Any, length: int) -> Any:
+    if text is None:
+        return copying.random_texts(rng, case.batch, length, case.vocab)
+    return copying.windows(rng, text, case.batch, length)
+
+
+def _lengths(case: Case, rng: np.random.Generator, longest: int) -> Any:
+    return rng.integers(max(1, longest // 2), longest + 1, case.batch)
+
+
+def _repeated(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    return copying.repeated(_texts(case, rng, text, case.context // 2))
+
+
+def _delimited(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    longest = (case.context - 1) // 2
+    lengths = _lengths(case, rng, longest)
+    return copying.delimited(_texts(case, rng, text, longest), lengths, case.vocab)
+
+
+def _reversed(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    longest = (case.context - 1) // 2
+    lengths = _lengths(case, rng, longest)
+    return copying.reversed_(_texts(case, rng, text, longest), lengths, case.vocab)
+
+
+def _selected(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    count = max(1, case.context // 4)
+    texts = _texts(case, rng, text, count)
+    return copying.selected(rng, texts, case.context - 1 - count, case.vocab)
+
+
+def _autoencode(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    texts = _texts(case, rng, text, case.context)
+    return Batch(texts, texts)
+
+
+def _pairs(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    sizes = case.batch, case.context, case.options["pairs"], case.vocab
+    return recall.pairs(rng, *sizes, case.options.get("noise", 0))
+
+
+def _fuzzy(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    return recall.fuzzy(rng, case.batch, case.context, case.options["pairs"], case.vocab)
+
+
+def _phonebook(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    sizes = (case.options[name] for name in ("entries", "letters", "digits", "length"))
+    return recall.phonebook(rng, case.batch, *sizes)
+
+
+def _induction(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+    return recall.induction(rng, case.batch, case.context, case.vocab)
+
+
+def _signed(case: Case) -> int:
+    return case.vocab + copying.SIGNS
+
+
+def _plain(case: Case) -> int:
+    return case.vocab
+
+
+TASKS: dict[str, Task] = {
+    "repeated": Task(_repeated, _plain),
+    "delimited": Task(_delimited, _signed),
+    "reversed": Task(_reversed, _signed),
+    "selected": Task(_selected, _signed),
+    "autoencode": Task(_autoencode, _plain, auto=True),
+    "pairs": Task(_pairs, lambda case: case.vocab + case.options.get("noise", 0)),
+    "fuzzy": Task(_fuzzy, _plain),
+    "phonebook": Task(
+        _phonebook, lambda case: 1 + case.options["letters"] + case.options["digits"]
+    ),
+    "induction": Task(_induction, _plain),
+}

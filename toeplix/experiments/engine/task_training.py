@@ -1,0 +1,282 @@
+"""A model learns a task: batches made on the way, accuracy followed on others that are never learned.
+
+Everything is a function of the case: weights come from its seed, the batch of a step from (seed, step),
+the validation batches from seeds of their own. One thread, so that no sum depends on the number of cores.
+A run ends early when it makes no mistakes any more. Rates are tuned with the first seed for every model
+and task: the one that reaches TARGET accuracy first, or has the lowest loss.
+"""
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from toeplix.config import Model
+from toeplix.experiments.engine import models, text_training
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.task_batches import TASKS
+from toeplix.tasks import IGNORED, Batch
+from toeplix.training.run import Run
+from toeplix.training.schedule import rate
+
+LOOKS = 20  # validation evaluations of a run
+TARGET = 0.95  # accuracy at which a task counts as solved
+ENOUGH = 0.999  # accuracy at which a run ends
+HELD = 2**32  # seeds of validation batches begin here
+
+Sizes = Mapping[str, Mapping[str, Any]]  # fields of cases by the name of the scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(text_training.Sized):
+    """One run. `data` is text, or "" where tokens are random; `options` are the task's numbers."""
+
+    task: str
+    options: dict[str, Any]
+    protocol: str = ""
+    lr: float = 0.0
+    seed: int = 0
+    stretch: int = 1  # a last look at inputs so many times longer
+    part: str = ""
+
+    @property
+    def record(self) -> Model:
+        """Of the model that learns the task."""
+        longest = replace(self, context=self.context * self.stretch)
+        return longest.config(TASKS[self.task].vocab(self))
+
+    @classmethod
+    def at(
+        cls, scale: Scale, sizes: Sizes, name: str, settings: dict[str, Any], **other: Any
+    ) -> "Case":
+        """A case of the text of a scale at an experiment's own sizes; `other` fields instead."""
+        return cls.of(scale, name, settings, **({"options": {}} | dict(sizes[scale.name]) | other))
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    """Train, or take the model that is there, and say how well it does."""
+    return trained(case, work)[1]
+
+
+def trained(case: Case, work: Path) -> tuple[Any, dict[str, Any]]:
+    """The network of a case and what was found about it; it lies in `work` for whoever asks again."""
+    from toeplix import checkpoint
+    from toeplix.files import read_json, replace_file
+    from toeplix.tasks import probes
+
+    folder = work / "solved" / case.digest
+    report = folder / "found.json"  # written last: its presence means done
+    auto = TASKS[case.task].auto
+    with text_training.alone(work, f"solved-{case.digest}"):
+        if report.exists():
+            kept = probes.load(folder) if auto else checkpoint.load(folder)
+            return kept, read_json(report, f"delete {folder}, and it is trained again")
+        model = network(case)
+        found = learn(model, case, work)
+        if isinstance(model, probes.Autoencoder):
+            probes.save(model, folder)
+        else:
+            checkpoint.save(model, folder)
+        text = json.dumps(found)
+        replace_file(report, lambda aside: aside.write_text(text))
+    return model.eval(), found
+
+
+def network(case: Case) -> Any:
+    """With the weights that its seed draws."""
+    from toeplix import build
+    from toeplix.tasks import probes
+
+    torch.manual_seed(case.seed)
+    if TASKS[case.task].auto:
+        return probes.autoencoder(case.record, **case.options)
+    return build(case.record)
+
+
+def learn(model: nn.Module, case: Case, work: Path) -> dict[str, Any]:
+    """Steps to the end, or until all is right; loss and accuracy on the way."""
+    from toeplix.profiling import counting
+
+    task = TASKS[case.task]
+    train, held = task.texts(case, work)
+
+    def at(place: int, text: Any, longer: int = 1) -> Batch:
+        rng = np.random.default_rng(place)
+        return task.batch(replace(case, context=case.context * longer), rng, text)
+
+    count = max(1, case.eval_sequences // case.batch)
+    looked = [at(HELD + number, held) for number in range(count)]
+    found = fit(model, case, lambda step: at(case.seed * 10**6 + step, train), looked)
+    if case.stretch > 1:
+        far = [at(HELD + number, held, case.stretch) for number in range(count)]
+        found["longer"] = round(score(model, far)[1], 4)
+    double = 2 if task.auto else 1
+    return found | {
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "flops_per_step": 3
+        * case.batch
+        * double
+        * counting.forward_flops(case.record, case.context),
+    }
+
+
+def fit(
+    model: nn.Module, case: Any, batch: Callable[[int], Batch], held: Sequence[Batch]
+) -> dict[str, Any]:
+    """AdamW with warm-up and linear decay, as in `toeplix.training.loop`, on `batch(step)`."""
+    recipe = Run(data="tasks", steps=case.steps, lr=case.lr, warmup=case.warmup)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(
+        weights,
+        lr=recipe.lr,
+        betas=(recipe.beta1, recipe.beta2),
+        eps=1e-8,
+        weight_decay=recipe.weight_decay,
+        fused=True,
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    curve: list[list[float]] = []
+    diverged = None
+    try:
+        model.train()
+        for step in range(case.steps):
+            for group in optimizer.param_groups:
+                group["lr"] = rate(recipe, step)
+            loss = _scored(model, batch(step))[0]
+            if not torch.isfinite(loss):
+                diverged = f"the loss is {loss.item()} at step {step}"
+                break
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(weights, recipe.max_grad_norm)
+            optimizer.step()
+            if (step + 1) % max(1, case.steps // LOOKS) == 0 or step + 1 == case.steps:
+                nats, right = score(model, held)
+                curve.append([step + 1, round(nats, 5), round(right, 4)])
+                if right >= ENOUGH:
+                    break
+    finally:
+        torch.set_num_threads(threads)
+    solved = next((step for step, _, right in curve if right >= TARGET), None)
+    end = curve[-1] if curve and not diverged else [0, None, 0.0]
+    return {
+        "loss": end[1],
+        "accuracy": end[2],
+        "solved": solved,
+        "area": area(curve, case.steps),
+        "curve": curve,
+        "diverged": diverged,
+    }
+
+
+def _scored(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Mean loss over what is scored, and which of it is right."""
+    labels = torch.from_numpy(batch.labels)
+    counts = labels != IGNORED
+    logits = model.head(model.encode(torch.from_numpy(batch.inputs))[counts])
+    return F.cross_entropy(logits, labels[counts]), logits.argmax(-1) == labels[counts]
+
+
+@torch.no_grad()
+def score(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, float]:
+    """Loss in nats, and share of right answers, over all that is scored."""
+    training = model.training
+    model.eval()
+    nats, right, count = 0.0, 0, 0
+    for batch in batches:
+        loss, correct = _scored(model, batch)
+        nats += float(loss) * len(correct)
+        right, count = right + int(correct.sum()), count + len(correct)
+    model.train(training)
+    return nats / count, right / count
+
+
+def area(curve: Sequence[Sequence[float]], steps: int) -> float:
+    """Mean accuracy over all steps of a run, that of the last look from there on: 1 is at once."""
+    total, before, level = 0.0, 0.0, 0.0
+    for step, _, right in curve:
+        total += (step - before) * (level + right) / 2
+        before, level = step, right
+    return round((total + (steps - before) * level) / steps, 4)
+
+
+def tuned(
+    wanted: Iterable[Case], scale: Scale, rows: list[Row], rates: Sequence[float]
+) -> list[Case]:
+    """Every rate with the first seed; then, where all of these are there, the best with all seeds."""
+    found: dict[str, Case] = {}
+    for case in wanted:
+        grid = grid_of(case, scale, rates)
+        several = [replace(case, lr=lr, seed=scale.seeds[0]) for lr in grid]
+        best = best_rate(case, scale, rows, rates)
+        if best is not None:
+            several += [replace(case, lr=best, seed=seed) for seed in scale.seeds]
+        found |= {each.digest: each for each in several}
+    return list(found.values())
+
+
+def grid_of(case: Case, scale: Scale, rates: Sequence[float]) -> Sequence[float]:
+    """Rates to try: the published one at the paper's scale, one at smoke, and else those given."""
+    if not scale.rates:
+        return (models.published_rate(case.settings),)
+    return rates[: len(scale.rates)]
+
+
+def best_rate(case: Case, scale: Scale, rows: list[Row], rates: Sequence[float]) -> float | None:
+    """Of the first seed, once the whole grid is measured."""
+    grid = grid_of(case, scale, rates)
+    mine = {
+        row["lr"]: row
+        for row in rows
+        if identity(row) == identity(asdict(case)) and row["seed"] == scale.seeds[0]
+    }
+    if set(grid) - set(mine):
+        return None
+    return min(grid, key=lambda lr: effort([mine[lr]]))
+
+
+def identity(row: Row) -> str:
+    """What a row is about, but for rate and seed."""
+    names = [field.name for field in fields(Case) if field.name not in ("lr", "seed")]
+    return json.dumps([row.get(name) for name in names], sort_keys=True)
+
+
+def effort(rows: list[Row]) -> tuple[float, float]:
+    """Steps to TARGET, then loss, in the mean: less is better."""
+    steps = [math.inf if row["solved"] is None else row["solved"] for row in rows]
+    losses = [math.inf if row["loss"] is None else row["loss"] for row in rows]
+    return statistics.fmean(steps), statistics.fmean(losses)
+
+
+def groups(rows: list[Row], **wanted: Any) -> list[list[Row]]:
+    """Rows with these fields, one list for all that differ in seeds only, each at its best rate."""
+    found: dict[str, dict[float, list[Row]]] = {}
+    for row in rows:
+        if all(row[name] == value for name, value in wanted.items()):
+            found.setdefault(identity(row), {}).setdefault(row["lr"], []).append(row)
+    chosen = []
+    for by_rate in found.values():
+        most = max(len(group) for group in by_rate.values())
+        full = [group for group in by_rate.values() if len(group) == most]
+        chosen.append(min(full, key=effort))
+    return chosen
+
+
+def by_seed(rows: list[Row], name: str) -> dict[int, float]:
+    """A number of each row; rows that have none are left out."""
+    return {row["seed"]: row[name] for row in rows if row.get(name) is not None}

@@ -1,0 +1,223 @@
+"""Retention of a model that somebody brings: ours, or any causal model that Hugging Face can load.
+
+The protocol is that of the experiment `retention`, on text in the model's own tokens: a decoder reads the
+frozen model, an untrained model of the same shape, and nothing at all. Losses of different tokens do not
+compare; shares of what a decoder without a state lacks, and accuracies, nearly do.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toeplix.config import Model
+from toeplix.experiments import retention
+from toeplix.experiments.engine import intervals, rows, task_training
+from toeplix.experiments.engine.collect import results_file
+from toeplix.files import read_json
+from toeplix.model import LanguageModel
+from toeplix.records import check_seed
+
+ENDLESS = 2**30  # tokens that a model without a limit reads
+ENCODERS = ("as it is", "untrained", "nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """How a decoder is trained; the sizes of the experiment's laptop scale unless given."""
+
+    context: int = 8
+    depth: int = 2
+    batch: int = 32
+    steps: int = 500
+    warmup: int = 20
+    lr: float = 1e-2
+    seed: int = 0
+    eval_sequences: int = 256
+    probe: dict[str, Any] = field(default_factory=lambda: dict(retention.MATCHED))
+
+    def __post_init__(self) -> None:
+        for name in ("context", "depth", "batch", "steps", "eval_sequences"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        check_seed(self.seed)
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr={self.lr} must be a number above 0")
+
+
+def opened(checkpoint: str | Path, *, fresh: bool = False) -> LanguageModel:
+    """The model of a directory behind our methods; `fresh`: with new weights. Runs no code from it."""
+    folder = folder_of(checkpoint)
+    if _described(folder).get("model_type") == "toeplix":
+        from toeplix import build, load
+
+        model = load(folder).float()  # as models of others: the decoder that reads it is float32
+        return build(model.config).eval() if fresh else model
+    return _foreign(folder, fresh=fresh)
+
+
+def folder_of(checkpoint: str | Path) -> Path:
+    """Where the model lies: the directory, or `model/` in that of a run, or a copy of the hub's."""
+    folder = Path(checkpoint)
+    if not folder.is_dir():
+        folder = _fetched(str(checkpoint))
+    if not (folder / "config.json").exists() and (folder / "model").is_dir():
+        folder = folder / "model"
+    if not (folder / "config.json").exists():
+        raise FileNotFoundError(f"{checkpoint} is no checkpoint: there is no config.json in it")
+    return folder
+
+
+def _fetched(name: str) -> Path:
+    """A model of the hub by its name: weights as safetensors, no code."""
+    from huggingface_hub import snapshot_download
+
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
+        raise FileNotFoundError(f"there is no directory {name}")
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model"]))
+    except Exception as problem:  # of the network, the hub or the disk: any class
+        reason = str(problem).strip().partition("\n")[0] or type(problem).__name__
+        raise FileNotFoundError(
+            f"there is no directory {name}, and the Hugging Face hub does not give it: {reason}"
+        ) from problem
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    return dict(read_json(folder / "config.json"))
+
+
+def _foreign(folder: Path, *, fresh: bool) -> LanguageModel:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from toeplix.backbones.huggingface import Attention
+
+    safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    try:
+        config = AutoConfig.from_pretrained(str(folder), **safe)
+        if fresh:
+            whole = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        else:
+            whole = AutoModelForCausalLM.from_pretrained(
+                str(folder), dtype=torch.float32, use_safetensors=True, **safe
+            )
+    except (
+        Exception
+    ) as problem:  # whatever the library raises about a directory is about its content
+        reason = (
+            str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        )
+        raise ValueError(f"{folder} cannot be loaded as a causal model: {reason}") from problem
+    backbone = whole.base_model.eval()
+    table = whole.get_input_embeddings().weight
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    sizes: dict[str, Any] = {
+        "dim": _width(backbone, folder),
+        "vocab": int(table.shape[0]),
+        "context": int(longest or ENDLESS),
+    }
+    return Attention(Model(arch="llama", heads=1, **sizes), backbone, bias=False).eval()
+
+
+@torch.no_grad()
+def _width(backbone: Any, folder: Path) -> int:
+    """Of the last hidden state; refuses models that look ahead."""
+    tokens = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 0]])
+    hidden = backbone(tokens).last_hidden_state
+    if not torch.allclose(hidden[0, :3], hidden[1, :3], rtol=1e-3, atol=1e-4):
+        raise ValueError(
+            f"{folder} is no causal model: a later token changes earlier hidden states"
+        )
+    return int(hidden.shape[-1])
+
+
+def texts(checkpoint: str | Path, data: str, work: Path, val_fraction: float = 0.05) -> Any:
+    """A store in the tokens of a model, built once from a source, or opened where there is one."""
+    from toeplix.data import Recipe, Store, build
+    from toeplix.data.store import MANIFEST
+    from toeplix.data.tokenizer import TOKENS, digest
+
+    if (Path(data) / MANIFEST).exists():
+        return Store.open(data)
+    folder = folder_of(checkpoint)
+    if not (folder / TOKENS).exists():
+        raise FileNotFoundError(
+            f"{folder} has no {TOKENS}: save the tokenizer beside the model, or give a store of its "
+            "tokens with --data"
+        )
+    recipe = Recipe(sources=(data,), tokenizer=str(folder.resolve()), val_fraction=val_fraction)
+    name = hashlib.sha256(f"{recipe!r} {digest(folder)}".encode()).hexdigest()[:12]
+    return build(recipe, work / "probe" / name)
+
+
+def probe(
+    checkpoint: str | Path, store: Any, how: Probe, say: Callable[[str], None] = lambda line: None
+) -> list[dict[str, Any]]:
+    """Loss, bits kept per token, share and accuracy: of the model, of an untrained one, of none."""
+    from toeplix import build
+    from toeplix.experiments.engine.models import model as sized
+
+    found = []
+    for name in reversed(ENCODERS):
+        say(f"a decoder learns to read: {name}")
+        torch.manual_seed(how.seed)
+        encoder = opened(checkpoint, fresh=name == "untrained")
+        if store.vocab > encoder.config.vocab:
+            raise ValueError(
+                f"{store.directory} has {store.vocab} tokens, the model {encoder.config.vocab}: "
+                "take a store of the model's own tokens"
+            )
+        if how.context > encoder.config.context:
+            raise ValueError(
+                f"texts of {how.context} tokens are longer than the {encoder.config.context} that the "
+                "model reads: take a smaller --context"
+            )
+        sizes = {"dim": encoder.config.dim, "depth": how.depth, "context": how.context}
+        torch.manual_seed(how.seed)
+        decoder = build(sized(retention.DECODER, vocab=encoder.config.vocab, **sizes))
+        signal = {"signal": "none"} if name == "nothing" else {}
+        case = replace(how, probe=how.probe | signal)
+        found.append({"encoder": name} | retention.probed(encoder, decoder, case, store))
+    alone = found[0]["loss"]
+    for row in found:
+        if alone is not None and row["loss"] is not None:
+            row["bits"] = (alone - row["loss"]) / math.log(2)
+            row["share"] = 1 - row["loss"] / alone
+    return found[::-1]
+
+
+def beside(results: Path, scale: str = "laptop") -> list[dict[str, Any]]:
+    """What the experiment found about our models, matched, for comparison; nothing if it never ran."""
+    file = results_file("retention", scale, results)
+    with rows.interpreting(file):
+        return _compared(rows.flat(file))
+
+
+def _compared(measured: list[rows.Row]) -> list[dict[str, Any]]:
+    alone = retention.alone(measured)
+    found = []
+    for name in retention.COMPARED:
+        for training in retention.TRAININGS:
+            group = retention.chosen(measured, name, training)
+            losses = task_training.by_seed(group, "loss")
+            if not set(losses) & set(alone):
+                continue
+            loss, nothing = (
+                intervals.mean(list(losses.values())),
+                intervals.mean(list(alone.values())),
+            )
+            found.append(
+                {
+                    "encoder": f"{name}, {training}",
+                    "loss": loss.value,
+                    "bits": (nothing.value - loss.value) / math.log(2),
+                    "share": 1 - loss.value / nothing.value,
+                    "accuracy": intervals.mean([row["accuracy"] for row in group]).value,
+                }
+            )
+    return found

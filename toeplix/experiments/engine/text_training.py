@@ -1,0 +1,259 @@
+"""What most experiments measure: a model learns text, and its validation loss is followed.
+
+Every model sees the same tokens in the same order for the same number of steps; seeds change the first
+weights. Learning rates are tuned for each on the same grid with the first seed, farther out where the
+best one is at an end of it; the best is repeated with the other seeds.
+
+Time is told in steps of one reference, the paper's flat Toeplitz model of the case's sizes: the case
+times a step of its model and of the reference, taking turns. A busy machine slows both.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toeplix.config import Model
+from toeplix.experiments.engine import models
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+from toeplix.training.run import Run
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+LOOKS = 10  # validation evaluations of a run
+FARTHER = 2  # rates that are tried beyond an end of the grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sized:
+    """A model at the sizes of a scale. `model` is its name, `settings` what makes it that model."""
+
+    model: str
+    settings: dict[str, Any]
+    data: str
+    protocol: str
+    vocab: int
+    val_fraction: float
+    dim: int
+    depth: int
+    context: int
+    batch: int
+    steps: int
+    warmup: int
+    lr: float
+    seed: int
+    eval_sequences: int
+
+    @classmethod
+    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
+        """A case at the sizes of a scale; `other` fields instead of the scale's."""
+        known = vars(scale)
+        sizes = {each.name: known[each.name] for each in fields(cls) if each.name in known}
+        return cls(model=name, settings=settings, **(sizes | other))
+
+    def config(self, vocab: int) -> Model:
+        sizes = {"dim": self.dim, "depth": self.depth, "context": self.context, "vocab": vocab}
+        return models.model(self.settings, **sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Sized):
+    """One training run on text."""
+
+    timing: float
+    reference: int  # width of the model that times are told in
+    part: str = ""  # of the experiment, where it has several
+
+    @classmethod
+    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
+        return super().of(scale, name, settings, **({"reference": scale.dim} | other))
+
+
+def measure(case: Case, work: Path) -> dict[str, Any]:
+    """Train, or take the model that is there, and say what it learned at which price."""
+    from toeplix.profiling import counting
+    from toeplix.training import logs
+    from toeplix.training.loop import Diverged
+
+    run = run_of(case, work)
+    folder = work / "runs" / run.digest
+    found: dict[str, Any] = {"diverged": None}
+    try:
+        trained(run, work)
+    except Diverged as problem:
+        found["diverged"] = str(problem).split(" (batch")[0]
+    rows = [row for row in logs.read(folder) if "val_loss" in row]
+    found["loss"] = None if found["diverged"] else rows[-1]["val_loss"]
+    found["bits_per_byte"] = None if found["diverged"] else rows[-1]["val_bits_per_byte"]
+    found["curve"] = [[row["step"], round(row["val_loss"], 5)] for row in rows]
+    forward = counting.forward_flops(run.model, case.context)
+    return found | {
+        "parameters": counting.parameters(run.model),
+        "flops_per_step": 3 * case.batch * forward,
+        "training_bytes": training_bytes(run.model, case.batch),
+        "relative_time": relative_time(case, run.model),
+        "run": run.digest,
+    }
+
+
+def trained(run: Run, work: Path) -> Path:
+    """The directory of a run, which is done once, whoever wants it."""
+    from toeplix.training.loop import fit
+
+    folder = work / "runs" / run.digest
+    with alone(work, f"run-{run.digest}"):
+        fit(run, folder)
+    return folder
+
+
+def run_of(case: Sized, work: Path) -> Run:
+    store = corpus(case, work)
+    return Run(
+        model=case.config(store.vocab),
+        data=str(store.directory),
+        protocol=case.protocol,
+        steps=case.steps,
+        batch=case.batch,
+        lr=case.lr,
+        warmup=case.warmup,
+        seed=case.seed,
+        data_seed=0,
+        eval_every=max(1, case.steps // LOOKS),
+        eval_sequences=case.eval_sequences,
+        save_every=max(1, case.steps // 2),
+        keep_checkpoints=1,
+        log_every=max(1, case.steps // 50),
+        sample_every=0,
+        trackers="",
+    )
+
+
+def corpus(case: Any, work: Path) -> Any:
+    """The token store of a case, built once."""
+    from toeplix.data import Recipe, build
+
+    recipe = Recipe(sources=(case.data,), vocab=case.vocab, val_fraction=case.val_fraction)
+    name = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
+    with alone(work, f"data-{name}"):
+        return build(recipe, work / "data" / name)
+
+
+@contextlib.contextmanager
+def alone(work: Path, name: str) -> Iterator[None]:
+    """Cases that run side by side may want the same thing: one makes it, the other waits."""
+    from toeplix.data.appending import locked
+
+    place = work / "locks" / name
+    place.mkdir(parents=True, exist_ok=True)
+    with locked(place, wait=True):
+        yield
+
+
+def training_bytes(config: Model, batch: int) -> int:
+    """Weights, gradients and two moments in float32, and what is kept for backward."""
+    from toeplix.profiling.counting import activation_bytes, parameters
+
+    return 16 * parameters(config) + activation_bytes(config, batch, config.context)
+
+
+def relative_time(case: Case, config: Model) -> float:
+    """A training step over one of the paper's flat Toeplitz model of the scale's sizes."""
+    from toeplix.profiling import timing
+    from toeplix.profiling.bench.training import prepare
+
+    reference = replace(config, **(models.PAPER_FLAT | {"arch": "toeplitz", "dim": case.reference}))
+    calls = {
+        "case": prepare("case", config, case.batch),
+        "reference": prepare("reference", reference, case.batch),
+    }
+    times = timing.interleaved(calls, seconds=case.timing / len(calls) / 3, least=3)
+    return round(timing.median_ratio(times["case"], times["reference"]), 4)
+
+
+def tuned(
+    scale: Scale, compared: Mapping[str, dict[str, Any]], rows: list[Row], **other: Any
+) -> list[Case]:
+    """Every rate with the first seed; then, where the best lies between others, that with all seeds."""
+    found = []
+    for name, settings in compared.items():
+        make = partial(Case.of, scale, name, settings, **other)
+        tried = rates_tried(rows, name, scale, other.get("part", ""))
+        grid = rates(scale.rates, tried)
+        found += [make(lr=lr, seed=scale.seeds[0]) for lr in grid]
+        rate = best_rate(rows, name, settings, scale, other.get("part", ""))
+        if rate is not None:
+            found += [make(lr=rate, seed=seed) for seed in scale.seeds]
+    return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
+
+
+def rates(grid: tuple[float, ...], tried: Mapping[float, float]) -> tuple[float, ...]:
+    """The grid, and where the best so far is at an end of it the next one out, up to `FARTHER` times.
+
+    >>> rates((0.01, 0.02, 0.04), {0.01: 3.0, 0.02: 2.0, 0.04: 1.0})
+    (0.01, 0.02, 0.04, 0.08)
+    """
+    for _ in range(FARTHER if len(grid) > 1 else 0):
+        if set(grid) - set(tried):
+            break
+        best = min(grid, key=lambda rate: tried[rate])
+        if best == grid[0]:
+            grid = (_rounded(grid[0] ** 2 / grid[1]), *grid)
+        elif best == grid[-1]:
+            grid = (*grid, _rounded(grid[-1] ** 2 / grid[-2]))
+    return grid
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.2g}")
+
+
+def rates_tried(rows: list[Row], name: str, scale: Scale, part: str = "") -> dict[float, float]:
+    """Losses with the first seed by learning rate; a diverged run is the worst there is."""
+    return {
+        row["lr"]: math.inf if row["loss"] is None else row["loss"]
+        for row in rows
+        if row["model"] == name and row["part"] == part and row["seed"] == scale.seeds[0]
+    }
+
+
+def best_rate(
+    rows: list[Row], name: str, settings: dict[str, Any], scale: Scale, part: str = ""
+) -> float | None:
+    """Of the lowest loss with the first seed, once all rates that are wanted are there."""
+    if not scale.rates:
+        return models.published_rate(settings)
+    tried = rates_tried(rows, name, scale, part)
+    grid = rates(scale.rates, tried)
+    return None if set(grid) - set(tried) else min(grid, key=lambda rate: tried[rate])
+
+
+def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:
+    """Rows of each model at its best learning rate, all seeds."""
+    found: dict[str, list[Row]] = {}
+    for name in dict.fromkeys(row["model"] for row in rows if row["part"] == part):
+        by_rate: dict[float, list[Row]] = {}
+        for row in rows:
+            if row["model"] == name and row["part"] == part:
+                by_rate.setdefault(row["lr"], []).append(row)
+        most = max(len(group) for group in by_rate.values())
+        full = [group for group in by_rate.values() if len(group) == most]
+        found[name] = min(full, key=_level)
+    return found
+
+
+def losses(rows: list[Row]) -> dict[int, float]:
+    """Final validation losses by seed, in nats per token; a diverged run has none."""
+    return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
+
+
+def _level(rows: list[Row]) -> float:
+    values = [math.inf if row["loss"] is None else row["loss"] for row in rows]
+    return statistics.fmean(values)

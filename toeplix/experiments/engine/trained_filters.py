@@ -1,0 +1,150 @@
+"""Models whose filters are looked at: untrained, and trained on language, on copying, as autoencoders.
+
+    untrained     as drawn
+    language      the next token of text
+    copy          text twice, no sign between; only the second half is scored. One tap at lag n/2 would do
+    autoencoder   a text to one vector to the same text (tasks/probes.py); both sides are Toeplitz models
+
+A case is trained once; the experiments `index`, `symbols` and `filters` read the same weights.
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toeplix.experiments.engine import models, task_training, text_training
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.scale import Scale
+
+TASKS = ("untrained", "language", "copy", "autoencoder")
+STARTS = {"paper flat": models.PAPER_FLAT, "toeplitz": {}}
+SOLVED: dict[str, tuple[str, dict[str, Any]]] = {  # tasks of `task_training`, and their options
+    "copy": ("repeated", {}),
+    "autoencoder": ("autoencode", {"norm": True}),
+}
+LONGER = 16  # steps of an autoencoder, which learns slowly, over those of the others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(text_training.Sized):
+    """One model, trained or not."""
+
+    task: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+    """The paper's flat model on every task, at a second width for language; and our default's start."""
+    found = []
+    for seed in scale.seeds:
+        for name, settings in STARTS.items():
+            rates = sorted(scale.rates) or [models.published_rate(settings)]
+            make = partial(Case.of, scale, name, settings, seed=seed)
+            text = partial(make, task="language", lr=rates[len(rates) // 2])
+            twice = {"context": 2 * scale.context, "steps": 2 * scale.steps}
+            found += [text(), make(task="copy", lr=rates[0], **twice)]
+            if name == "paper flat":
+                found += [make(task="untrained", lr=rates[0]), text(dim=scale.dim // 2)]
+                found += [make(task="autoencoder", lr=rates[0], **_squeezed(scale))]
+    return found
+
+
+def _squeezed(scale: Scale) -> dict[str, Any]:
+    """Sizes of an autoencoder; below the paper's, of one that learns (`capacity`, longer training)."""
+    if scale.name == "paper":
+        return {}
+    return {
+        "vocab": min(500, scale.vocab),
+        "context": max(4, scale.dim // 8),
+        "batch": 4 * scale.batch,
+        "depth": max(1, scale.depth // 2),
+        "steps": LONGER * scale.steps,
+    }
+
+
+def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The filters by name, and how well the model does its task: trained, or read."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file, save_file
+
+    from toeplix.files import read_json, reading, replace_file
+
+    folder = work / "operators" / case.digest
+    weights, scores = folder / "kernels.safetensors", folder / "scores.json"
+    with text_training.alone(work, f"operators-{case.digest}"):
+        if not scores.exists():
+            model, score = _trained(case, work)
+            kept = {
+                name: value.detach().contiguous()
+                for name, value in model.state_dict().items()
+                if name.endswith(".kernel")
+            }
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(weights, lambda aside: save_file(kept, aside))
+            text = json.dumps(score)
+            replace_file(scores, lambda aside: aside.write_text(text))
+    remedy = f"delete {folder}, and it is trained again"
+    with reading(weights, remedy):
+        try:
+            return load_file(weights), read_json(scores, remedy)
+        except SafetensorError as problem:
+            raise ValueError(str(problem)) from problem
+
+
+def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
+    """By the loops of the experiments that measure these tasks."""
+    from toeplix import build, load
+    from toeplix.training import logs
+
+    if case.task == "untrained":
+        torch.manual_seed(case.seed)
+        model = build(case.config(text_training.corpus(case, work).vocab))
+        return model, {"loss": None, "accuracy": None}
+    if case.task in SOLVED:
+        task, options = SOLVED[case.task]
+        own = {each.name: getattr(case, each.name) for each in fields(text_training.Sized)}
+        model, found = task_training.trained(
+            task_training.Case(**(own | {"task": task, "options": options})), work
+        )
+        return model, {name: found[name] for name in ("loss", "accuracy")}
+    folder = text_training.trained(text_training.run_of(case, work), work)
+    held = [row["val_loss"] for row in logs.read(folder) if "val_loss" in row]
+    return load(folder / "model"), {"loss": held[-1], "accuracy": None}
+
+
+def groups(rows: list[Row]) -> dict[str, list[Row]]:
+    """Rows by what they are, as tables and figures name it: one row a seed."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(label(row), []).append(row)
+    first = {name: TASKS.index(group[0]["task"]) for name, group in found.items()}
+    return dict(sorted(found.items(), key=lambda item: (first[item[0]], item[1][0]["model"])))
+
+
+def label(row: Row) -> str:
+    start = "" if row["model"] == "paper flat" else ", our start"
+    return f"{row['task']}, d={row['dim']}{start}"
+
+
+def chosen(rows: list[Row], task: str, model: str = "paper flat") -> list[Row]:
+    """Rows of a task, of the widest model."""
+    mine = [row for row in rows if row["task"] == task and row["model"] == model]
+    widest = max((row["dim"] for row in mine), default=0)
+    return [row for row in mine if row["dim"] == widest]
+
+
+def rounded(kernel: Tensor, digits: int = 6) -> list[float]:
+    """Taps for a row: so many significant digits."""
+    return [
+        float(f"{value:.{digits}g}") if math.isfinite(value) else value for value in kernel.tolist()
+    ]

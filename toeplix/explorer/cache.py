@@ -1,0 +1,74 @@
+"""Models and filters that were asked for, kept until their files change."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+
+from toeplix.checkpoint import WEIGHTS, load
+from toeplix.data import Tokenizer
+from toeplix.explorer.filters import Filters
+from toeplix.files import reading
+from toeplix.inference.weight_layout import for_decoding
+from toeplix.model import LanguageModel
+
+KEPT = 3  # of each kind
+
+
+class Speaker(NamedTuple):
+    """A model and the tokenizer beside it."""
+
+    model: LanguageModel
+    tokenizer: Tokenizer
+
+
+class Shelf:
+    """What was read last, by kind, place and time of change. `alone` is held by who computes."""
+
+    def __init__(self) -> None:
+        self.alone = threading.Lock()
+        self._reading = threading.Lock()
+        self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+    def speaker(self, checkpoint: Path) -> Speaker:
+        found: Speaker = self._have(_speaker, checkpoint)
+        return found
+
+    def filters(self, checkpoint: Path) -> Filters:
+        found: Filters = self._have(Filters, checkpoint)
+        return found
+
+    def _have(self, read: Callable[[Path], Any], checkpoint: Path) -> Any:
+        stamp = (checkpoint / WEIGHTS).stat()
+        key = (read, checkpoint, stamp.st_mtime_ns, stamp.st_size)
+        with self._reading:
+            if key not in self._kept:
+                self._kept[key] = _read(read, checkpoint)
+            self._kept.move_to_end(key)
+            same = [other for other in self._kept if other[0] is read]
+            for old in same[:-KEPT]:
+                del self._kept[old]
+            return self._kept[key]
+
+
+def _read(read: Callable[[Path], Any], checkpoint: Path) -> Any:
+    """What was read, or an error that names the checkpoint, whatever is wrong with its files."""
+    with reading(checkpoint):
+        try:
+            return read(checkpoint)
+        except (RuntimeError, SafetensorError) as problem:
+            raise ValueError(str(problem)) from problem
+
+
+def _speaker(checkpoint: Path) -> Speaker:
+    tokenizer = Tokenizer.load(checkpoint)
+    model = load(checkpoint)
+    if tokenizer.vocab > model.config.vocab:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
+        )
+    for_decoding(model)
+    return Speaker(model, tokenizer)

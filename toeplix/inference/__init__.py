@@ -1,0 +1,1 @@
+"""Generation: loading a model with its tokenizer, sampling, batching, detokenization."""

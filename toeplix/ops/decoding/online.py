@@ -1,0 +1,210 @@
+"""Exact near-linear decoding: O(log^2 n) per position and channel, and no position that waits for long.
+
+Time is cut into blocks of P = LEAF, 2 LEAF, 4 LEAF, ... positions. An input and a later output meet
+
+    directly    when their leaves are the same or neighbours: at most 2 LEAF products a step
+    in a tile   at the largest P at which their blocks are no neighbours, but the blocks' parents are
+
+so every pair meets exactly once, and the result is that of the whole product, to rounding. The tiles
+of block a at size P reach blocks a + 2 and, when a is even, a + 3:
+
+    a even    a -> a+2, a+3          |  a  | a+1 | a+2 | a+3 |
+    a odd     a -> a+2               |     |  a  | a+1 | a+2 |
+
+A tile's inputs are complete at the end of block a and its outputs are not read before block a + 2: there
+are P steps to do it in. It is done in pieces of about equal cost, spread evenly over these steps, so
+that no token pays for a large tile alone. A piece is a matmul for many channels of many heads, since one
+filter serves all channels of a head, and an FFT (spectra kept) once it is large.
+
+Two rings hold the state: `ahead`, what the inputs so far add to outputs to come, n positions; and
+`behind`, the inputs that tiles still need, 2 P positions of the largest P. After a prompt, its
+contribution to the positions ahead is put there in one go, and the prompt is forgotten: memory depends
+on the kernel or the horizon, whichever is shorter. Decoding may go on for ever, under the
+sliding-window rule of `windowed.py`.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from toeplix.ops import fft
+from toeplix.ops.continuation import carry, rectangle
+from toeplix.ops.contraction import as_columns
+from toeplix.ops.decoding.base import Decoder
+from toeplix.ops.paths import full_precision
+
+LEAF = 32
+MATMUL = 256  # largest tile that is multiplied as a matrix
+PIECE_FLOPS = 2e8  # of matmul in one piece: a millisecond or two on two CPU cores
+PIECE_POINTS = 2**18  # of transforms in one piece, likewise
+FEWEST_COLUMNS = 16  # in a piece, for the transforms' sake
+GOLDEN = 0.618034  # pieces of different sizes start at different fractions of their intervals
+
+
+class _Part(NamedTuple):
+    """Some columns of some heads."""
+
+    heads: slice
+    columns: slice
+
+
+class _Tile(NamedTuple):
+    """What the inputs `first .. first + size` add to the `ahead` positions from `first + 2 size` on."""
+
+    size: int
+    first: int
+    ahead: int
+    parts: list[_Part]
+    done: int = 0
+
+    @property
+    def due(self) -> int:
+        """The step after which the next piece is computed."""
+        fraction = (GOLDEN * self.size.bit_length()) % 1
+        return self.first + self.size + int((self.done + fraction) * self.size / len(self.parts))
+
+
+class Online(Decoder):
+    """See the module. `horizon` bounds the positions to come, and with them the memory."""
+
+    def _begin(self, past: Float[Tensor, "b p h c"]) -> None:
+        taps, steps = self.kernel.shape[1], self.horizon
+        self._sizes = [LEAF]  # of tiles, and one more
+        while self._sizes[-1] < taps and (steps is None or 2 * self._sizes[-1] < steps):
+            self._sizes.append(2 * self._sizes[-1])
+        largest = self._sizes.pop() // 2
+        reach = max(1, taps - 1 if steps is None else min(taps - 1, steps))
+        self._ahead = as_columns(carry(past, self.kernel, reach)).contiguous()
+        columns = self._ahead.shape[2]
+        # a matrix is shared by the columns of its head: for few of them it is not worth its memory
+        self._widest_matrix = min(MATMUL, 4 * columns)
+        self._recent = self._ahead.new_zeros(self.heads, 2 * LEAF, columns)
+        self._behind = self._ahead.new_zeros(self.heads, 2 * largest if self._sizes else 0, columns)
+        near = self.kernel[:, : 2 * LEAF]
+        near = torch.nn.functional.pad(near, (0, 2 * LEAF - near.shape[1]))
+        self._near = near.flip(-1)[:, None]  # the newest input meets the last entry
+        self._filters: dict[tuple[int, int], Tensor] = {}
+        self._tiles: dict[int, _Tile] = {}  # at most one of each size is under way
+        for size in self._sizes:  # now, lest single tokens pay for it later
+            for block in (1, 2):
+                ahead = self._reach(size, block)
+                if ahead > 0 and self._parts(size, ahead):
+                    self._filter(size, ahead)
+
+    @property
+    def bytes(self) -> int:
+        return self._ahead.nbytes + self._recent.nbytes + self._behind.nbytes
+
+    def _select(self, rows: Int[Tensor, " r"]) -> None:
+        self._settle()
+        columns = self._columns(rows)
+        self._ahead = self._ahead[..., columns]
+        self._recent = self._recent[..., columns]
+        self._behind = self._behind[..., columns]
+
+    def _emit(self, u: Tensor, heads: slice) -> Tensor:
+        offset = self.position % LEAF
+        self._recent[heads, LEAF + offset] = u[:, 0]
+        place = self.position % self._ahead.shape[1]
+        known = self._ahead[heads, place : place + 1]
+        recent = self._recent[heads, : LEAF + offset + 1]
+        y = torch.baddbmm(known, self._near[heads, :, LEAF - 1 - offset :], recent)
+        known.zero_()  # the ring is written n positions ahead
+        return y
+
+    def _advance(self) -> None:
+        end = self.position + 1
+        if end % LEAF == 0:
+            self._close_leaf(end)
+        for size, tile in list(self._tiles.items()):
+            while tile.due <= end:
+                self._compute(tile, tile.parts[tile.done])
+                tile = tile._replace(done=tile.done + 1)
+                if tile.done == len(tile.parts):
+                    del self._tiles[size]
+                    break
+                self._tiles[size] = tile
+
+    def _settle(self) -> None:
+        """Complete the tiles under way, whose pieces know columns by their places."""
+        for tile in self._tiles.values():
+            for part in tile.parts[tile.done :]:
+                self._compute(tile, part)
+        self._tiles.clear()
+
+    def _close_leaf(self, end: int) -> None:
+        leaf = self._recent[:, LEAF:]
+        if self._sizes:
+            place = (end - LEAF) % self._behind.shape[1]
+            self._behind[:, place : place + LEAF] = leaf
+        self._recent[:, :LEAF] = leaf
+        for size in self._sizes:
+            if end % size:
+                break
+            ahead = self._reach(size, end // size)
+            if self.horizon is not None:
+                ahead = min(ahead, self.horizon - (end + size))
+            if ahead > 0 and (parts := self._parts(size, ahead)):
+                self._tiles[size] = _Tile(size, end - size, ahead, parts)
+
+    def _reach(self, size: int, block: int) -> int:
+        """Positions that the tiles of a block reach, blocks counted from 1; further taps are zero."""
+        wanted = size if block % 2 == 0 else 2 * size
+        return min(wanted, self.kernel.shape[1] - 1 - size)
+
+    def _parts(self, size: int, ahead: int) -> list[_Part]:
+        """Pieces of about equal cost: several heads at once, or some columns of one."""
+        columns = self._ahead.shape[2]
+        if size <= self._widest_matrix:
+            most = max(1, int(PIECE_FLOPS / (2 * size * ahead)))
+        else:
+            most = max(1, PIECE_POINTS // (size + ahead))
+        most = max(most, FEWEST_COLUMNS)
+        width = 2 if self._paired else 1
+        return [
+            _Part(heads, slice(part.start * width, part.stop * width))
+            for heads in fft.slices(self.heads, most // max(1, columns))
+            for part in fft.slices(columns // width, most // width)
+        ]
+
+    def _compute(self, tile: _Tile, part: _Part) -> None:
+        size, ahead = tile.size, tile.ahead
+        place = tile.first % self._behind.shape[1]
+        inputs = self._behind[part.heads, place : place + size, part.columns]
+        outputs = self._filtered(inputs, size, ahead, part.heads)
+        ring = self._ahead[part.heads, :, part.columns]
+        start = (tile.first + 2 * size) % ring.shape[1]
+        before = min(ahead, ring.shape[1] - start)  # positions up to the end of the ring
+        ring[:, start : start + before] += outputs[:, :before]
+        ring[:, : ahead - before] += outputs[:, before:]
+
+    def _filtered(self, inputs: Tensor, size: int, ahead: int, heads: slice) -> Tensor:
+        kept = self._filter(size, ahead)[heads]
+        if size <= self._widest_matrix:
+            if self._autocast():
+                with full_precision(inputs.device):
+                    return torch.bmm(kept, inputs)
+            return torch.bmm(kept, inputs)
+        rows = inputs.transpose(0, 1)[None]
+        kernel = self.kernel[heads, size:]
+        y = fft.window(rows, kernel, size, size + ahead, kept, self._paired)
+        return y[0].transpose(0, 1)
+
+    @property
+    def _paired(self) -> bool:
+        """Whether two columns share a lane of the transforms: only if none has those of two rows."""
+        return self.channels % 2 == 0
+
+    def _filter(self, size: int, ahead: int) -> Tensor:
+        """A matrix or a spectrum; spectra differ with what a lane holds (see fft.py)."""
+        key = (size, ahead)
+        if key not in self._filters:
+            kernel = self.kernel[:, size:]  # lags start above `size`: the taps before are never met
+            if size <= self._widest_matrix:
+                self._filters[key] = rectangle(kernel, size, ahead)
+            else:
+                like = self._ahead.new_empty(1, size, 1, 2 if self._paired else 1)
+                self._filters[key] = fft.window_spectrum(like, kernel, size, size + ahead)
+        return self._filters[key]

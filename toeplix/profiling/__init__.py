@@ -1,0 +1,1 @@
+"""FLOPs, memory and time: counted by formula (counting), planned (plan), measured (timing, bench)."""

@@ -1,0 +1,97 @@
+"""Decoding speed against context: reading a history, near-linear, and concatenating.
+
+One layer, batch 1. `history` and `concatenate` are timed at the full context (their cost grows with
+it); `online` over a whole run from nothing to the context, so that every tile, large and small,
+is paid for.
+"""
+
+import statistics
+import time
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor
+
+from toeplix.ops.decoding.history import History
+from toeplix.ops.decoding.online import Online
+from toeplix.profiling import timing
+
+CONTEXTS = (512, 2048, 8192, 32768)
+SOME = 24  # steps timed at full context
+
+
+def decoding_rows(console: Console, dim: int = 512) -> list[dict[str, Any]]:
+    rows = []
+    for context in track(CONTEXTS, "decoding", console=console, transient=True):
+        kernel = timing.randn(1, context, seed=1) / context**0.5
+        x = timing.randn(1, context, 1, dim)
+        seconds = {
+            "concatenate": _concatenating(kernel, x),
+            "history": _reading(kernel, x),
+            "online": _whole_run(kernel, x),
+        }
+        state = Online(kernel, x[:, :0])
+        rows.append(
+            {
+                "context": context,
+                "dim": dim,
+                "microseconds": {name: round(s * 1e6, 1) for name, s in seconds.items()},
+                "online_bytes": state.bytes,
+                "history_bytes": History(kernel, x).bytes,
+            }
+        )
+    return rows
+
+
+def decoding_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="decoding, one layer, batch 1: microseconds per token (tokens/s)")
+    for column in ("context", "concatenate", "history", "online", "online over its 2048"):
+        table.add_column(column, justify="right")
+    base = next(row["microseconds"]["online"] for row in rows if row["context"] == 2048)
+    for row in rows:
+        times = row["microseconds"]
+        table.add_row(
+            str(row["context"]),
+            *(f"{us:.0f} ({1e6 / us:.0f}/s)" for us in times.values()),
+            f"{times['online'] / base:.2f}x",
+        )
+    return table
+
+
+@torch.no_grad()
+def _concatenating(kernel: Tensor, x: Tensor) -> float:
+    """The history grows by `cat` and is contracted anew at every step."""
+    history = x[:, : x.shape[1] - SOME]
+    taken = []
+    for position in range(x.shape[1] - SOME, x.shape[1]):
+        start = time.perf_counter()
+        history = torch.cat([history, x[:, position : position + 1]], 1)
+        weights = kernel[:, : history.shape[1]].flip(-1)
+        torch.einsum("hs,bshc->bhc", weights, history)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def _reading(kernel: Tensor, x: Tensor) -> float:
+    past = x.shape[1] - SOME
+    state = History(kernel, x[:, :past], horizon=SOME)
+    taken = []
+    for position in range(past, x.shape[1]):
+        start = time.perf_counter()
+        state.step(x[:, position])
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def _whole_run(kernel: Tensor, x: Tensor) -> float:
+    """Two runs, the second counts: filters' matrices and spectra are prepared in the first."""
+    state = Online(kernel, x[:, :0])
+    for _ in range(2):
+        start = time.perf_counter()
+        for position in range(x.shape[1]):
+            state.step(x[:, position])
+        taken = time.perf_counter() - start
+    return taken / x.shape[1]

@@ -1,0 +1,204 @@
+"""`toeplix bench prefill` and `toeplix bench decode`: whole models reading and writing, batch 1.
+
+prefill    a prompt is read until the first new token is known and the state to go on with is there,
+           beside Hugging Face's Llama (SDPA, keys and values kept) of the same width and depth
+decode     milliseconds a token after a long past, by four ways to keep it:
+           near-linear (ours), a preallocated history, a history that is concatenated and contracted
+           at every step, and the keys and values of Llama
+
+Weights are random: speed does not depend on them. Near-linear decoding is timed in the middle of its
+largest tiles, when work of every size is under way, over `STEPS` tokens.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor
+
+from toeplix.architectures import build
+from toeplix.config import Model
+from toeplix.inference.generation import prefill
+from toeplix.inference.weight_layout import for_decoding
+from toeplix.mixers.filter import FilterBank, FilterState
+from toeplix.mixers.toeplitz import ToeplitzMixer
+from toeplix.model import LanguageModel, MixerLM, MixerState
+from toeplix.profiling import timing
+
+STEPS = 1024  # timed tokens of near-linear decoding
+SOME = 24  # of the others, whose tokens all cost the same
+WAYS = ("near-linear", "history", "concatenate", "llama")
+
+
+def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) -> Any:
+    """Seconds and peak memory of reading prompts; ratios are Llama's over ours."""
+    rows: list[dict[str, Any]] = []
+    for tokens in track(times, "prefill", console=console, transient=True):
+        calls = {arch: reader(arch, tokens, dim, depth) for arch in ("toeplitz", "llama")}
+        taken = timing.interleaved(calls, seconds=2.0, least=1, most=5)
+        peaks = {arch: timing.peak_extra_bytes(reader, arch, tokens, dim, depth) for arch in calls}
+        rows.append(
+            {
+                "tokens": tokens,
+                "seconds": {arch: round(statistics.median(s), 3) for arch, s in taken.items()},
+                "ratio": round(timing.median_ratio(taken["llama"], taken["toeplitz"]), 2),
+                "peak_bytes": peaks,
+            }
+        )
+    title = f"prefill, {depth} layers of {dim}, batch 1"
+    drawn = Table(title=title)
+    for column in ("tokens", "ours, s", "Llama, s", "ratio", "ours, GiB", "Llama, GiB"):
+        drawn.add_column(column, justify="right")
+    for row in rows:
+        most = (row["peak_bytes"][arch] for arch in ("toeplitz", "llama"))
+        drawn.add_row(
+            str(row["tokens"]),
+            *(f"{row['seconds'][arch]:.2f}" for arch in ("toeplitz", "llama")),
+            f"{row['ratio']:.1f}",
+            *("" if peak is None else f"{peak / 2**30:.2f}" for peak in most),
+        )
+    console.print(drawn)
+    machine = timing.describe_machine() | timing.machine_limits()._asdict()
+    return {"benchmark": "prefill", "machine": machine, "dim": dim, "depth": depth, "rows": rows}
+
+
+def reader(arch: str, length: int, dim: int, depth: int) -> Callable[[], object]:
+    """Reads a whole prompt; what it returns is the state, so that its memory counts."""
+    torch.manual_seed(0)
+    model = build(Model(arch=arch, dim=dim, depth=depth, context=length)).eval()
+    tokens = torch.randint(model.config.vocab, (1, length))
+
+    @torch.no_grad()
+    def read() -> object:
+        return prefill(model, tokens, length, horizon=512)
+
+    return read
+
+
+def decoding_rows(console: Console, *, contexts: list[int], dim: int, depth: int) -> Any:
+    """Milliseconds a token, median and mean and worst, after `context` positions."""
+    rows = []
+    for context in contexts:
+        for way in track(WAYS, f"decoding at {context}", console=console, transient=True):
+            step = stepper(way, context, dim, depth)
+            taken = [_seconds(step) for _ in range(STEPS if way == WAYS[0] else SOME)]
+            taken = taken[8:]  # filters' spectra are made at their first use
+            rows.append(
+                {
+                    "context": context,
+                    "way": way,
+                    "mean_ms": round(statistics.mean(taken) * 1e3, 3),
+                    "median_ms": round(statistics.median(taken) * 1e3, 3),
+                    "worst_ms": round(max(taken) * 1e3, 3),
+                    "worst_over_median": round(max(taken) / statistics.median(taken), 2),
+                }
+            )
+            del step
+    drawn = Table(title=f"decoding, {depth} layers of {dim}, batch 1: milliseconds a token")
+    for column in ("context", *WAYS, "worst over median"):
+        drawn.add_column(column, justify="right")
+    for context in contexts:
+        here = {row["way"]: row for row in rows if row["context"] == context}
+        drawn.add_row(
+            str(context),
+            *(f"{here[way]['mean_ms']:.1f}" for way in WAYS),
+            f"{here[WAYS[0]]['worst_over_median']:.1f}",
+        )
+    console.print(drawn)
+    machine = timing.describe_machine() | timing.machine_limits()._asdict()
+    return {"benchmark": "decode", "machine": machine, "dim": dim, "depth": depth, "rows": rows}
+
+
+def stepper(way: str, context: int, dim: int, depth: int) -> Callable[[], object]:
+    """One token more, after `context` positions."""
+    model, state = ready(way, context, dim, depth)
+    token = torch.zeros(1, 1, dtype=torch.long)
+
+    def step() -> object:
+        nonlocal state
+        logits, state = model.step(token, state)
+        return logits
+
+    return step
+
+
+def ready(way: str, context: int, dim: int, depth: int) -> tuple[LanguageModel, Any]:
+    """A model, and its state after `context` positions."""
+    torch.manual_seed(0)
+    arch = way if way in ("llama", "mamba2") else "toeplitz"
+    model = build(
+        Model(arch=arch, dim=dim, depth=depth, context=context, state_size=dim // 2)
+    ).eval()
+    for_decoding(model)
+    if arch == "mamba2":  # its state has the same size whatever was read
+        return model, model.step(torch.zeros(1, 1, dtype=torch.long), None)[1]
+    state = _llama_state(model, context) if way == "llama" else mixer_state(way, model, context)
+    if way == WAYS[0] and state.bank.decoder is not None:
+        # blocks of every size end with the next token; which values are read does not matter here
+        state.bank.decoder.position = 2 * context - 1
+    return model, state
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def mixer_state(way: str, model: LanguageModel, context: int) -> MixerState:
+    """As after reading `context` random positions, without reading them."""
+    assert isinstance(model, MixerLM)
+    bank = BANKS[way]()
+    config = model.config
+    shape = (1, context, config.heads or 1, config.dim // (config.heads or 1))
+    parts = []
+    for block in model.blocks:
+        mixer = block.token_mixer
+        assert isinstance(mixer, ToeplitzMixer)
+        part = mixer.start(bank)
+        for layer, filters in zip(mixer.filters, part, strict=True):
+            filters.position = context
+            filters.kernel = layer.kernel.flatten(0, 1).detach()
+            filters.history = torch.randn(shape)
+        parts.append(part)
+    bank.open()
+    return MixerState(bank, parts)
+
+
+class Concatenating(FilterBank):
+    """What one writes first: the history grows by `cat` and is contracted anew."""
+
+    def join(self) -> FilterState:
+        return _Concatenated(self)
+
+
+class _Concatenated(FilterState):
+    def extend(self, x: Tensor, kernel: Tensor) -> Tensor:
+        assert self.history is not None
+        self.history = torch.cat([self.history[:, 1:], x], 1)
+        return torch.einsum("hs,bshc->bhc", kernel.flip(-1), self.history)[:, None]
+
+
+BANKS: dict[str, Callable[[], FilterBank]] = {
+    "near-linear": partial(FilterBank, kind="online"),
+    "history": partial(FilterBank, kind="history"),
+    "concatenate": Concatenating,
+}
+
+
+def _llama_state(model: LanguageModel, context: int) -> Any:
+    from transformers import DynamicCache
+
+    config = model.config
+    cache = DynamicCache()
+    heads = config.attention_heads
+    shape = (1, heads, context, config.dim // heads)
+    for layer in range(config.depth):
+        cache.update(torch.randn(shape), torch.randn(shape), layer)
+    return cache

@@ -1,0 +1,165 @@
+"""`toeplix bench training`: a training step of whole models, side by side.
+
+A step is forward, loss over the vocabulary, backward, clipping and AdamW on random tokens, contenders
+taking turns. `plain` is the flat Toeplitz model as one would write it first: the matrix gathered in every
+layer, all logits in float32, AdamW unfused. "limit" is the fraction of measured sgemm throughput that
+the model's own operations reach (three times the forward pass; of the Toeplitz product the lower
+triangle only).
+"""
+
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from toeplix.architectures import build
+from toeplix.config import Model
+from toeplix.mixers.filter import Filter
+from toeplix.model import LanguageModel
+from toeplix.ops import toeplitz_matrix
+from toeplix.profiling import timing
+from toeplix.profiling.counting import forward_flops
+from toeplix.training.allocator import keep_freed_memory
+from toeplix.training.loss import vocabulary_loss
+
+CASES: dict[str, dict[str, Any]] = {
+    "toeplitz": {"heads": 0},
+    "toeplitz, 4 heads": {"heads": 4},
+    "masked": {"arch": "masked"},
+    "hyena": {"arch": "hyena"},
+    "llama": {"arch": "llama"},
+    "mamba2": {"arch": "mamba2"},
+}
+PLAIN = "toeplitz, plain"
+ONE_BY_ONE = ("mamba2",)  # its scan in PyTorch needs gigabytes a row: gradients are accumulated
+# The paper's tables S1 to S4, two H100: steps a second and megabytes of a device, by width.
+PUBLISHED: dict[str, dict[int, tuple[float, int]]] = {
+    "toeplitz": {512: (9.30, 16721), 1024: (5.25, 22741), 2048: (2.07, 45285)},
+    "toeplitz, 4 heads": {512: (8.81, 16721), 1024: (4.85, 28253), 2048: (1.85, 53589)},
+    "hyena": {512: (4.56, 23959), 1024: (2.47, 42831), 2048: (1.06, 85755)},
+    "mamba2": {512: (3.84, 34491), 1024: (1.90, 63295)},
+}
+
+
+def published(case: str, dim: int) -> tuple[float | None, float | None]:
+    """Time and memory of the paper's model over those of its flat one, if it has both."""
+    theirs, flat = (PUBLISHED.get(name, {}).get(dim) for name in (case, "toeplitz"))
+    if theirs is None or flat is None:
+        return None, None
+    return round(flat[0] / theirs[0], 2), round(theirs[1] / flat[1], 2)
+
+
+def run(console: Console, *, dim: int, depth: int, batch: int, context: int, seconds: float) -> Any:
+    """Measure, print a table, and return the document that ends the report."""
+    keep_freed_memory()
+    limits = timing.machine_limits()
+    sizes: dict[str, Any] = {"dim": dim, "depth": depth, "context": context}
+    configs = {name: Model.paper(**sizes, **choice) for name, choice in CASES.items()}
+    steps = {name: prepare(name, config, batch) for name, config in configs.items()}
+    steps[PLAIN] = prepare(PLAIN, configs["toeplitz"], batch)
+    times = timing.interleaved(steps, seconds=seconds, least=3)
+    del steps
+    rows: list[dict[str, Any]] = []
+    for name in track(times, "memory", console=console, transient=True):
+        config = configs.get(name, configs["toeplitz"])
+        taken = statistics.median(times[name])
+        peak = timing.peak_extra_bytes(prepare, name, config, batch)
+        done = 3 * batch * model_flops(config, context)
+        rows.append(
+            {
+                "case": name,
+                "milliseconds": round(taken * 1e3, 1),
+                "tokens_per_second": round(batch * context / taken),
+                "ratio": round(timing.median_ratio(times[name], times["toeplitz"]), 3),
+                "published_ratio": published(name, dim)[0],
+                "limit": round(done / taken / 1e9 / limits.sgemm_gflops, 3),
+                "peak_bytes": peak,
+                "published_memory_ratio": published(name, dim)[1],
+            }
+        )
+    flat = rows[0]["peak_bytes"]
+    for row in rows:
+        row["memory_ratio"] = round(row["peak_bytes"] / flat, 3) if flat else None
+    console.print(table(rows, f"training, {depth} layers of {dim}, {batch} x {context} tokens"))
+    machine = timing.describe_machine() | limits._asdict()
+    return {"benchmark": "training", "machine": machine, "batch": batch, **sizes, "rows": rows}
+
+
+def model_flops(config: Model, time: int) -> float:
+    """The forward pass of one sequence; of a blocked product only the triangle that counts."""
+    if config.arch != "toeplitz":
+        return forward_flops(config, time)
+    projections = 4.0 * time * config.dim**2 if config.heads else 0.0
+    channel = 4.0 * time * config.mlp_ratio * config.dim**2
+    mixer = projections + config.dim * time * (time + 1)
+    return config.depth * (mixer + channel) + 2.0 * time * config.dim * config.vocab
+
+
+def prepare(name: str, config: Model, batch: int) -> Callable[[], None]:
+    """A fresh model and optimizer; every call is one training step."""
+    keep_freed_memory()
+    torch.manual_seed(0)
+    model = build(config)
+    if name == PLAIN:
+        for module in model.modules():
+            if isinstance(module, Filter):
+                module.forward = partial(gathered, module)  # type: ignore[method-assign]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=name != PLAIN)
+    tokens = torch.randint(config.vocab, (batch, config.context + 1))
+    loss = full_loss if name == PLAIN else chunked_loss
+    rows = tokens.split(1) if name in ONE_BY_ONE else (tokens,)
+
+    def step() -> None:
+        for part in rows:
+            (loss(model, part[:, :-1], part[:, 1:]) / len(rows)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def chunked_loss(model: LanguageModel, tokens: Tensor, labels: Tensor) -> Tensor:
+    value, number = vocabulary_loss(model.encode(tokens), model.head, labels)
+    return value / number
+
+
+def full_loss(model: LanguageModel, tokens: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(model(tokens).flatten(0, 1).float(), labels.flatten())
+
+
+def gathered(layer: Filter, x: Tensor) -> Tensor:
+    matrix = toeplitz_matrix(layer.kernel[:, 0, : x.shape[1]])
+    return torch.einsum("hts,bshc->bthc", matrix, x) + layer.bias[:, : x.shape[1]].t()[:, :, None]
+
+
+def table(rows: list[dict[str, Any]], title: str) -> Table:
+    drawn = Table(title=title)
+    columns = ("", "ms", "tokens/s", "over toeplitz", "paper", "limit")
+    for column in (*columns, "memory", "over toeplitz", "paper"):
+        drawn.add_column(column, justify="left" if not column else "right")
+    for row in rows:
+        peak = row["peak_bytes"]
+        drawn.add_row(
+            row["case"],
+            f"{row['milliseconds']:.0f}",
+            f"{row['tokens_per_second']}",
+            f"{row['ratio']:.2f}",
+            _ratio(row["published_ratio"]),
+            f"{row['limit']:.0%}",
+            "" if peak is None else f"{peak / 2**30:.1f} GiB",
+            _ratio(row["memory_ratio"]),
+            _ratio(row["published_memory_ratio"]),
+        )
+    return drawn
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

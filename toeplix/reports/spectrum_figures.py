@@ -1,0 +1,170 @@
+"""Pictures of filters: symbols, matrices, indices beside the null band, singular values."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from toeplix.reports.filters import Layer
+from toeplix.reports.spectrum_rows import Row
+from toeplix.spectral.singular import matrix
+from toeplix.spectral.symbols import symbol
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+POINTS = 8192
+DRAWN = 512  # rows and columns of a matrix in a picture, at most
+NEAR = 16  # rows and columns next to the diagonal
+PANELS = 64  # in one picture, at most
+
+
+def _flat(found: Sequence[Layer]) -> list[tuple[str, Tensor]]:
+    """Names and taps of all filters that are not zero."""
+    every = ((name, kernel) for layer in found for name, _, _, kernel in layer.filters())
+    return [(name, kernel.double()) for name, kernel in every if kernel.any()]
+
+
+def _grid(panels: int, size: float = 1.9) -> tuple["Figure", list[Any]]:
+    from matplotlib.figure import Figure
+
+    columns = max(1, min(8, math.ceil(math.sqrt(panels))))
+    lines = math.ceil(panels / columns)
+    figure = Figure(figsize=(size * columns, size * lines + 0.4), layout="constrained")
+    axes = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for empty in axes[panels:]:
+        empty.set_axis_off()
+    return figure, axes
+
+
+def _curve(kernel: Tensor) -> Tensor:
+    return symbol(kernel, max(POINTS, 8 * len(kernel)))
+
+
+def symbols(found: Sequence[Layer]) -> "Figure":
+    """Each filter's symbol as a curve, with the origin marked."""
+    shown = _flat(found)[:PANELS]
+    figure, axes = _grid(len(shown))
+    for axis, (name, kernel) in zip(axes, shown, strict=False):
+        curve = _curve(kernel)
+        axis.plot(curve.real.numpy(), curve.imag.numpy(), linewidth=0.6)
+        axis.plot(0, 0, "r.", markersize=5)
+        axis.set_title(name, fontsize=7)
+        axis.set_aspect("equal", "datalim")
+        axis.tick_params(labelsize=5)
+    return figure
+
+
+def superimposed(found: Sequence[Layer]) -> "Figure":
+    """All symbols on one another, by their sum of |w|, coloured by layer."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 4.4), layout="constrained")
+    axis = figure.subplots()
+    last = max(1, len(found) - 1)
+    colours = ScalarMappable(Normalize(0, last), colormaps["viridis"])
+    for number, layer in enumerate(found):
+        for _, kernel in _flat([layer]):
+            curve = _curve(kernel) / kernel.abs().sum()
+            colour = colormaps["viridis"](number / last)
+            axis.plot(
+                curve.real.numpy(), curve.imag.numpy(), linewidth=0.6, alpha=0.8, color=colour
+            )
+    axis.plot(0, 0, "r.", markersize=7)
+    axis.set(xlabel="real", ylabel="imaginary", title="symbols over the sum of |taps|")
+    axis.set_aspect("equal", "datalim")
+    figure.colorbar(colours, ax=axis, label="layer")
+    return figure
+
+
+def matrices(found: Sequence[Layer]) -> "Figure":
+    """T(w) of each filter: blue is negative, red positive, white zero, cut at the 99th percentile."""
+    return _matrices(found, lambda kernel: (_thinned(kernel), float(kernel.abs().quantile(0.99))))
+
+
+def near_diagonal(found: Sequence[Layer]) -> "Figure":
+    """The same next to the diagonal, each on its own scale."""
+    return _matrices(
+        found, lambda kernel: (matrix(kernel[:NEAR]), float(kernel[:NEAR].abs().max()))
+    )
+
+
+def _matrices(
+    found: Sequence[Layer], picture: Callable[[Tensor], tuple[Tensor, float]]
+) -> "Figure":
+    shown = _flat(found)[:PANELS]
+    figure, axes = _grid(len(shown))
+    for axis, (name, kernel) in zip(axes, shown, strict=False):
+        values, most = picture(kernel)
+        most = most or float(kernel.abs().max())
+        axis.imshow(values.numpy(), cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")
+        axis.set_title(name, fontsize=7)
+        axis.set_xticks([])
+        axis.set_yticks([])
+    return figure
+
+
+def _thinned(kernel: Tensor) -> Tensor:
+    """Every so many-th row and column of T(w), without building the rest."""
+    step = math.ceil(len(kernel) / DRAWN)
+    time = torch.arange(0, len(kernel), step)
+    lag = time[:, None] - time
+    return kernel[lag.clamp(min=0)] * (lag >= 0)
+
+
+def indices(rows: Sequence[Row]) -> "Figure":
+    """The index of each filter by layer, and where noise would lie."""
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row["layer"] for row in rows))
+    figure = Figure(figsize=(max(5, 0.35 * len(names) + 2), 4), layout="constrained")
+    axis = figure.subplots()
+    known = [row for row in rows if row.get("z_noise") is not None]
+    places = range(len(names))
+    for width in (1, 2) if known else ():
+        bands = [next((row for row in known if row["layer"] == name), known[0]) for name in names]
+        low, high = (
+            [row["noise_mean"] + sign * width * row["noise_deviation"] for row in bands]
+            for sign in (-1, 1)
+        )
+        label = "noise: 1 and 2 standard deviations" if width == 1 else None
+        ends = [-0.5, *places, len(names) - 0.5]
+        low, high = [low[0], *low, low[-1]], [high[0], *high, high[-1]]
+        axis.fill_between(ends, low, high, color="0.5", alpha=0.25, label=label, linewidth=0)
+    axis.plot([names.index(row["layer"]) for row in known], [row["index"] for row in known], "o")
+    for row in rows:
+        if row["index"] is None:
+            axis.axvline(names.index(row["layer"]), color="C3", linestyle=":", linewidth=1)
+    axis.set_xticks(list(places), names, rotation=90, fontsize=7)
+    axis.set(ylabel="index", title="index (dotted: not Fredholm)")
+    if known:
+        axis.legend(fontsize=7)
+    return figure
+
+
+def singular_values(rows: Sequence[Row]) -> "Figure | None":
+    """How the singular values of the n x n matrices fall; None where filters are too long for it."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    known = [row for row in rows if row.get("singular_values")]
+    if not known:
+        return None
+    figure = Figure(figsize=(5.5, 4), layout="constrained")
+    axis = figure.subplots()
+    names = list(dict.fromkeys(row["layer"] for row in rows))
+    for row in known:
+        colour = colormaps["viridis"](names.index(row["layer"]) / max(1, len(names) - 1))
+        values = row["singular_values"]
+        share = [max(value / values[0], 1e-18) for value in values]
+        axis.semilogy(range(1, len(values) + 1), share, color=colour, linewidth=0.9)
+    axis.axhline(known[0]["eps"], color="0.4", linestyle=":", linewidth=1)
+    axis.set(
+        xlabel="number", ylabel="singular value over the largest", title="by layer, first dark"
+    )
+    return figure

@@ -1,0 +1,153 @@
+"""What a run leaves to read while it goes: metrics.jsonl, samples.txt, and trackers such as tensorboard.
+
+A checkpoint remembers how long the files were. A run that goes on from it cuts them there, so every
+row is there once, whatever happened in between.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from toeplix.files import DamagedFile, field, parse_json
+from toeplix.training.run import Run
+
+METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
+# every row has the first of these; one with a loss has those that belong to it
+COLUMNS = {
+    "step": ("tokens", "seconds"),
+    "loss": ("lr", "grad_norm"),
+    "val_loss": ("val_bits_per_byte",),
+}
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """Of accelerate, or of the same form."""
+
+    def log(self, values: dict[str, Any], step: int | None) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Logs:
+    """The files, opened where a checkpoint left them."""
+
+    def __init__(self, folder: Path, run: Run, step: int, lengths: dict[str, int]) -> None:
+        self._trackers = [
+            _tracker(name, folder, run, step) for name in filter(None, run.trackers.split(","))
+        ]
+        self._files = {}
+        for name in (METRICS, SAMPLES):
+            file = self._files[name] = open(folder / name, "ab")  # noqa: SIM115 - closed below
+            file.truncate(min(lengths.get(name, 0), file.tell()))
+
+    def row(self, values: dict[str, Any]) -> None:
+        self._write(METRICS, json.dumps(values) + "\n")
+        numbers = {name: value for name, value in values.items() if name != "step"}
+        for tracker in self._trackers:
+            tracker.log(numbers, values["step"])
+
+    def samples(self, step: int, texts: list[str]) -> None:
+        parts = [f"--- step {step}, sample {number}\n{text}\n" for number, text in enumerate(texts)]
+        self._write(SAMPLES, "".join(parts))
+
+    def lengths(self) -> dict[str, int]:
+        """How long the files are, now that all of it is on disk."""
+        for file in self._files.values():
+            os.fsync(file.fileno())
+        return {name: file.tell() for name, file in self._files.items()}
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        for tracker in self._trackers:
+            tracker.finish()
+
+    def _write(self, name: str, text: str) -> None:
+        self._files[name].write(text.encode())
+        self._files[name].flush()
+
+
+def read(folder: Path, say: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl. A damaged line is an error, or said and left out."""
+    file = folder / METRICS
+    rows = []
+    lines = file.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line.endswith(b"}"):
+            continue  # nothing, or what a process that was killed was writing
+        try:
+            rows.append(_row(line))
+        except (ValueError, TypeError, KeyError, OverflowError) as problem:
+            why = f"field {problem} is missing" if isinstance(problem, KeyError) else problem
+            message = f"{file}, line {number}, is damaged: {why}"
+            if say is None:
+                raise DamagedFile(f"{message}; delete that line to go on without it") from problem
+            say(f"{message}; it is left out")
+    return rows
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    """A row: every value a number, and none missing that belongs to another."""
+    row = parse_json(line)
+    field(row, "step", int, least=0)
+    field(row, "tokens", int, least=0)
+    for name, others in COLUMNS.items():
+        for other in others if name in row else ():
+            row[other]
+    for name, value in row.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise TypeError(f"field {name!r} must be a number")
+        math.isfinite(value)  # an integer beyond all floats is an OverflowError
+    return row
+
+
+def check_trackers(trackers: str) -> None:
+    """Complain about names that are not known, or not installed, before anything is written."""
+    for name in filter(None, trackers.split(",")):
+        if name == "tensorboard":
+            import torch.utils.tensorboard  # noqa: F401 - complains by itself
+        else:
+            _kind(name)
+
+
+class _Tensorboard:
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # what an interrupted run wrote after its checkpoint is not shown
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+    def log(self, values: dict[str, Any], step: int | None) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def _tracker(name: str, folder: Path, run: Run, step: int) -> Tracker:
+    if name == "tensorboard":
+        return _Tensorboard(folder, step)
+    kind = _kind(name)
+    place = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}
+    try:
+        tracker = kind(folder.name or "toeplix", **place)
+        tracker.start()
+        tracker.store_init_configuration(run.to_dict())
+    except ImportError as problem:
+        raise ValueError(f"tracker {name} is not installed ({problem})") from problem
+    return tracker
+
+
+def _kind(name: str) -> Any:
+    """The class of a tracker of accelerate."""
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    if name not in LOGGER_TYPE_TO_CLASS:
+        known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
+        raise ValueError(f"trackers: {name!r} must be one of {known}, or leave all out: ''")
+    return LOGGER_TYPE_TO_CLASS[name]

@@ -1,0 +1,355 @@
+"""Training: `fit(run, directory)` makes a model, and goes on exactly where it was interrupted.
+
+    run.json          the record: the directory belongs to this run
+    metrics.jsonl     a row a line (logs.py), samples.txt, tensorboard/
+    checkpoints/      step-N: complete or absent (checkpoints.py)
+    model/            the result, for toeplix.load, with its tokenizer
+    report.md         the end of the run in words (summary.py)
+
+Everything that a step does is a function of (run, step): rows (batches.py), random numbers, learning
+rate. So weights, moments and a step number are all that a checkpoint needs, and a run that was killed
+ends with the same bits as one that was not. The loop is written out for this: Hugging Face's Trainer
+pickles its checkpoints, writes them in place, takes the first axis of a batch for rows (packed batches
+have one), and reads its way to the step it goes on from. It trains `toeplix.hub` models, and step by
+step finds the same losses (docs/training.md, tests/training/test_trainer.py).
+
+The loss is the mean over all labels of a step, over all its parts and processes.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toeplix.architectures import build
+from toeplix.checkpoint import save
+from toeplix.data import Store
+from toeplix.data.appending import locked
+from toeplix.data.store import TOKENIZER
+from toeplix.files import read_json, reading, replace_file
+from toeplix.inference.generation import Sampling, generate
+from toeplix.training import batches, checkpoints, distributed, preflight
+from toeplix.training.logs import Logs
+from toeplix.training.loss import IGNORED
+from toeplix.training.objective import Objective, prepare
+from toeplix.training.processes import Processes, joined
+from toeplix.training.run import Run
+from toeplix.training.schedule import rate
+from toeplix.training.signals import Stopped, requests
+from toeplix.training.summary import summarise
+from toeplix.training.validation import Validation
+
+RECORD, CHECKPOINTS, MODEL = preflight.RECORD, "checkpoints", "model"
+EXPLODED = 10  # times the loss of the first step
+SAMPLES, SAMPLE_TOKENS = 2, 100
+
+Say = Callable[[str], None]
+Report = Callable[[dict[str, Any]], None]
+
+
+class Diverged(ValueError):
+    """The loss is not a number any more, or far above where it began."""
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What a checkpoint remembers beside weights and moments."""
+
+    step: int = 0  # done
+    tokens: int = 0  # labels learned from
+    seconds: float = 0.0
+    nats: float = 0.0  # since the last row of metrics.jsonl, as are these three
+    labels: int = 0
+    busy: float = 0.0
+    waited: float = 0.0  # for batches, of the busy seconds
+    first_loss: float | None = None
+    lengths: dict[str, int] = field(default_factory=dict)  # of the logs
+    scaler: dict[str, Any] = field(default_factory=dict)  # float16 only
+    data: str = ""  # digest of the store
+    processes: int = 1
+
+
+def fit(
+    run: Run,
+    directory: str | Path,
+    *,
+    say: Say = lambda line: None,
+    report: Report = lambda row: None,
+    restart: bool = False,
+    verify: bool = True,
+) -> Path:
+    """Train, or go on with it. The result is the directory of the model, for `toeplix.load`.
+
+    Args:
+        run: what to do.
+        directory: where everything is written; it belongs to this run alone.
+        say: gets lines for the user: where a run goes on, a damaged checkpoint.
+        report: gets step, steps, loss and tokens_per_second after every step.
+        restart: start over at step 0 where all checkpoints are damaged, instead of an error.
+        verify: read the store first, if that was not done since it was written (`Store.verify`).
+    """
+    folder = Path(directory)
+    with joined() as processes:
+        store = Store.open(run.data)
+        preflight.check_run(run)
+        preflight.check_store(run, store)
+        preflight.check_directory(run, folder)
+        if processes.first and not store.has_validation and store.notice:
+            say(store.notice)
+        if processes.first and verify:
+            store.verify(say)
+        with locked(folder) if processes.first else contextlib.nullcontext():
+            preflight.check_directory(run, folder)  # by now another process may have claimed it
+            training = Training(run, folder, store, processes, say, report, restart)
+            if processes.first:  # from here on the directory is this run's
+                text = json.dumps(run.to_dict(), indent=1) + "\n"
+                replace_file(folder / RECORD, lambda aside: aside.write_text(text))
+            try:
+                training.go()
+            except OSError as problem:
+                raise OSError(
+                    f"{folder} cannot be written ({problem}): "
+                    f"{checkpoints.last(folder / CHECKPOINTS)}; make room and run the same again"
+                ) from problem
+            processes.wait()
+    return folder / MODEL
+
+
+class Training:
+    """A run under way."""
+
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        store: Store,
+        processes: Processes,
+        say: Say,
+        report: Report,
+        restart: bool = False,
+    ) -> None:
+        self.run, self.folder, self.store, self.processes = run, folder, store, processes
+        self.say, self.report = say, report
+        self.checkpoints = folder / CHECKPOINTS
+        torch.manual_seed(run.seed)
+        self.model = build(run.model).train()
+        prepare(self.model, run)
+        self.progress, snapshot = self._resume(restart)
+        if snapshot:  # before the weights are moved, or divided
+            checkpoints.restore_weights(snapshot, self.model)
+        self.objective = Objective(self.model, run.precision)
+        self.shared = distributed.share(self.objective, run.parallel, processes)
+        self.weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.weights,
+            lr=run.lr,
+            betas=(run.beta1, run.beta2),
+            eps=1e-8,
+            weight_decay=run.weight_decay,
+            fused=True,
+        )
+        self.scaler = torch.amp.GradScaler(
+            processes.device.type, enabled=run.precision == "float16"
+        )
+        if snapshot:
+            checkpoints.restore_moments(snapshot, self.model, self.optimizer)
+            self.scaler.load_state_dict(self.progress.scaler)
+        own = batches.Batches(run, store, processes.rank, processes.count)
+        self.batches = batches.Ahead(own, run.steps)
+        self.validation = Validation(run, store, processes) if run.eval_every else None
+
+    def go(self) -> None:
+        """All steps that are left, and the end of the run."""
+        run, progress = self.run, self.progress
+        self.began = time.monotonic() - progress.seconds
+        logs = (
+            Logs(self.folder, run, progress.step, progress.lengths)
+            if self.processes.first
+            else None
+        )
+        try:
+            with requests() as asked:
+                while progress.step < run.steps:
+                    stop = self._step(bool(asked))
+                    step, end = progress.step, progress.step == run.steps
+                    if step % run.log_every == 0 or end:
+                        self._row(logs)
+                    if self.validation and (step % run.eval_every == 0 or end):
+                        found = self.validation.evaluate(self.objective)
+                        if logs:
+                            logs.row(self._place() | found)
+                    if run.sample_every and (step % run.sample_every == 0 or end):
+                        self._samples(logs)
+                    if step % run.save_every == 0 or end or stop:
+                        self._save(logs)
+                    if stop and not end:
+                        raise Stopped(
+                            f"stopped after step {step}, which is saved in "
+                            f"{self.checkpoints / f'step-{step}'}; the same command goes on from there"
+                        )
+        finally:
+            self.batches.close()
+            if logs:
+                logs.close()
+        self._finish()
+
+    def _step(self, asked: bool) -> bool:
+        """One update; whether any process was asked to stop."""
+        run, progress, processes = self.run, self.progress, self.processes
+        start = time.monotonic()
+        parts, waited = self.batches.of(progress.step)
+        own = sum(int((part["labels"] != IGNORED).sum()) for part in parts)
+        total, stop = processes.total(own, asked)
+        labels = int(total)
+        torch.manual_seed(_seed(run.seed, progress.step, processes.rank))
+        lr = rate(run, progress.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad()
+        nats = torch.zeros((), device=processes.device)
+        for number, part in enumerate(parts, 1):
+            last = number == len(parts)
+            with contextlib.nullcontext() if last else distributed.unexchanged(self.shared):
+                loss = self.shared(**batches.moved(part, processes.device))
+                # processes average their gradients, this is a sum
+                self.scaler.scale(loss * (processes.count / labels)).backward()
+            nats += loss.detach()
+        self.scaler.unscale_(self.optimizer)
+        norm = distributed.clip(self.weights, run.max_grad_norm)
+        (sum_of_nats,) = processes.total(float(nats))
+        self._healthy(sum_of_nats / labels, norm, parts)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        progress.step += 1
+        progress.tokens += labels
+        progress.nats += sum_of_nats
+        progress.labels += labels
+        self.lr, self.norm = lr, norm
+        took = time.monotonic() - start
+        progress.busy += took
+        progress.waited += waited
+        self.report(
+            {
+                "step": progress.step,
+                "steps": run.steps,
+                "loss": sum_of_nats / labels,
+                "tokens_per_second": labels / took,
+            }
+        )
+        return stop > 0
+
+    def _healthy(self, loss: float, norm: float, parts: list[batches.Batch]) -> None:
+        """Before the weights are touched."""
+        progress = self.progress
+        if progress.first_loss is None and math.isfinite(loss):
+            progress.first_loss = loss
+        trouble = None
+        if not math.isfinite(loss):
+            trouble = f"the loss is {loss}"
+        elif not math.isfinite(norm) and not self.scaler.is_enabled():
+            trouble = f"the gradient's norm is {norm}"
+        elif loss > EXPLODED * (progress.first_loss or loss):
+            trouble = f"the loss is {loss:.4g}, and began at {progress.first_loss:.4g}"
+        if trouble:
+            raise Diverged(
+                f"{trouble} at step {progress.step + 1} (batch {batches.digest(parts)}): "
+                f"{checkpoints.last(self.checkpoints)}; a lower lr than {self.run.lr:g} or a longer "
+                f"warmup than {self.run.warmup} may help"
+            )
+
+    def _row(self, logs: Logs | None) -> None:
+        progress = self.progress
+        if logs:
+            values = {
+                "loss": progress.nats / progress.labels,
+                "lr": self.lr,
+                "grad_norm": self.norm,
+                "tokens_per_second": round(progress.labels / progress.busy, 1),
+                "waiting": round(progress.waited / progress.busy, 6),
+            }
+            logs.row(self._place() | values)
+        progress.nats, progress.labels, progress.busy, progress.waited = 0.0, 0, 0.0, 0.0
+
+    def _place(self) -> dict[str, Any]:
+        seconds = round(time.monotonic() - self.began, 3)
+        return {"step": self.progress.step, "tokens": self.progress.tokens, "seconds": seconds}
+
+    def _samples(self, logs: Logs | None) -> None:
+        tokenizer, model = self.store.tokenizer, distributed.whole_model(self.model, self.processes)
+        if logs is None:
+            return
+        with torch.compiler.set_stance("force_eager"):  # decoding changes shape at every step
+            rows = generate(
+                model,
+                [[tokenizer.start]] * SAMPLES,
+                new=min(SAMPLE_TOKENS, self.run.model.context),
+                sampling=Sampling(temperature=0.8, top_k=50),
+                seed=self.run.seed,
+                stop_tokens=[tokenizer.end],
+            )
+        # a model may have a larger vocabulary than its tokenizer
+        known = [[each for each in row if each < tokenizer.vocab] for row in rows]
+        logs.samples(self.progress.step, [tokenizer.decode(row) for row in known])
+
+    def _save(self, logs: Logs | None) -> None:
+        model = distributed.whole_model(self.model, self.processes)
+        moments = checkpoints.moments(self.model, self.optimizer)
+        memory = distributed.gathered(moments.items(), self.processes)
+        if logs:
+            progress = self.progress
+            progress.lengths, progress.scaler = logs.lengths(), self.scaler.state_dict()
+            progress.seconds = time.monotonic() - self.began
+            state = dataclasses.asdict(progress)
+            checkpoints.write(self.checkpoints, model, memory, state, self.run.keep_checkpoints)
+
+    def _resume(self, restart: bool) -> tuple[Progress, checkpoints.Snapshot | None]:
+        """The newest whole checkpoint, or the start. The first process looks for all."""
+        fresh = Progress(data=_digest(self.store), processes=self.processes.count)
+        snapshot = None
+        if self.processes.first:
+            snapshot = checkpoints.newest(self.checkpoints, self.say, restart=restart)
+        (step,) = self.processes.total(snapshot.state["step"] if snapshot else 0)
+        if not step:
+            return fresh, None
+        directory = self.checkpoints / f"step-{int(step)}"
+        state = read_json(directory / checkpoints.STATE)
+        with reading(directory / checkpoints.STATE):
+            found = Progress(**state)
+        if found.data != fresh.data:
+            raise ValueError(
+                f"{self.run.data} is not the store that {directory} was trained on "
+                f"({fresh.data} instead of {found.data}): give that one, or choose a new directory"
+            )
+        if found.processes != fresh.processes:
+            raise ValueError(
+                f"{directory} was trained by {found.processes} processes, not {fresh.processes}: "
+                "start as many, or choose a new directory"
+            )
+        if found.step < self.run.steps:
+            self.say(f"going on after step {found.step} of {self.run.steps} ({directory})")
+        return found, checkpoints.Snapshot(directory, state)
+
+    def _finish(self) -> None:
+        model = distributed.whole_model(self.model, self.processes)
+        if not self.processes.first:
+            return
+        save(model, self.folder / MODEL, tokenizer=self.store.directory / TOKENIZER)
+        summarise(self.run, self.folder, self.processes.count, self.say)
+
+
+def _digest(store: Store) -> str:
+    """Names what is in a store."""
+    sums = {name: known["sha256"] for name, known in store.manifest["files"].items()}
+    return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _seed(*key: int) -> int:
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:7], "big")

@@ -1,0 +1,55 @@
+"""What is minimised, and the options of how: compiled, checkpointed, in which precision."""
+
+from collections.abc import Iterable
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from toeplix.model import LanguageModel, MixerLM
+from toeplix.training.loss import vocabulary_loss
+from toeplix.training.run import Run
+
+PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Objective(nn.Module):
+    """Batches to the sum of their losses in nats: a module, so that processes can share it."""
+
+    def __init__(self, model: LanguageModel, precision: str = "float32") -> None:
+        super().__init__()
+        self.model, self.precision = model, precision
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "b t"],
+        labels: Int[Tensor, "b t"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        offsets: Int[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, ""]:
+        low = PRECISIONS.get(self.precision)
+        with torch.autocast(tokens.device.type, dtype=low, enabled=low is not None):
+            features = self.model.encode(tokens, mask=mask, offsets=offsets)
+            return vocabulary_loss(features, self.model.head, labels)[0]
+
+
+def prepare(model: LanguageModel, run: Run) -> None:
+    """Checkpointing and compilation, block by block; names of weights stay as they are."""
+    blocks: Iterable[nn.Module]
+    if isinstance(model, MixerLM):
+        blocks = model.blocks
+        if run.gradient_checkpointing:
+            for block in blocks:  # replaced here, as a wrapping module would rename the weights
+                twice = partial(checkpoint, block.forward, use_reentrant=False)
+                block.forward = twice  # type: ignore[method-assign]
+    else:
+        blocks = [model.backbone]  # type: ignore[list-item]
+        if run.gradient_checkpointing:
+            model.backbone.gradient_checkpointing_enable(  # type: ignore[operator,union-attr]
+                gradient_checkpointing_kwargs={"use_reentrant": False}
+            )
+    if run.compile:
+        for part in blocks:
+            part.forward = torch.compile(part.forward, dynamic=True)

@@ -1,0 +1,58 @@
+"""What is checked before a run writes anything, and the directory that it writes into.
+
+A run that fails here leaves nothing behind: directories are made last, and removed if they stay empty.
+"""
+
+import os
+from pathlib import Path
+
+from toeplix.data import Store
+from toeplix.files import read_json, reading
+from toeplix.profiling.counting import stored_numbers
+from toeplix.training.logs import check_trackers
+from toeplix.training.run import Run
+
+RECORD = "run.json"
+
+
+def check_run(run: Run) -> None:
+    """What can be said before the data are there: trackers are known, and weights fit into memory."""
+    check_trackers(run.trackers)
+    weights = 4 * stored_numbers(run.model)
+    batch = 8 * run.batch * run.grad_accum_steps * run.model.context
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return
+    if weights + batch > memory:
+        raise ValueError(
+            f"the weights take {weights / 1e9:,.1f} GB and the tokens of a step {batch / 1e9:,.1f} GB, "
+            f"this machine has {memory / 1e9:,.1f} GB: choose a smaller model or batch"
+        )
+
+
+def check_store(run: Run, store: Store) -> None:
+    if store.vocab > run.model.vocab:
+        raise ValueError(
+            f"{run.data} has tokens up to {store.vocab}, vocab={run.model.vocab} is too small for them"
+        )
+    if run.eval_every and not store.has_validation:
+        share = store.manifest["recipe"].get("val_fraction")
+        raise ValueError(
+            f"{run.data} has no validation documents (it was built with val_fraction={share}): build the "
+            "store again with a larger --val-fraction, or train with --eval-every 0"
+        )
+
+
+def check_directory(run: Run, folder: Path) -> None:
+    """The directory is this run's, or nobody's."""
+    file = folder / RECORD
+    if not file.exists():
+        return
+    remedy = "choose a new directory"
+    with reading(file, remedy):
+        present = Run.from_dict(read_json(file, remedy))
+    if differences := run.differences(present):
+        raise ValueError(
+            f"{folder} belongs to another run: {', '.join(differences)}; choose a new directory"
+        )

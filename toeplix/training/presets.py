@@ -1,0 +1,103 @@
+"""Runs by name: what `toeplix train NAME` starts from.
+
+    run = preset("laptop", data="runs/python/store", steps=500)
+
+The paper's: AdamW (0.9, 0.999) without weight decay, 200,000 steps of 128 rows of 512 tokens (64 of
+1024), a linear fall after 500 steps of warm-up, gradients clipped at 1. The rows are those of all
+processes together: with several, divide `batch` among them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from toeplix.config import Model
+from toeplix.training.run import Run
+
+FAST, SLOW = 5e-4, 2e-4  # the paper's learning rates: mixers, and attention or state spaces
+
+
+def laptop(data: str) -> Run:
+    """A small model for a CPU."""
+    model = Model(vocab=2000, context=256, dim=256, depth=4)
+    return Run(model=model, data=data, steps=2000, batch=16, lr=2e-3, warmup=100)
+
+
+def demo(data: str) -> Run:
+    """Very small, to see everything once."""
+    model = Model(vocab=2000, context=128, dim=128, depth=2)
+    return Run(
+        model=model,
+        data=data,
+        steps=200,
+        batch=8,
+        lr=3e-3,
+        warmup=20,
+        eval_every=50,
+        eval_sequences=64,
+        save_every=50,
+        sample_every=100,
+    )
+
+
+def paper(data: str, *, lr: float = FAST, context: int = 512, **model: Any) -> Run:
+    """The paper's recipe."""
+    return Run(
+        model=Model.paper(context=context, **model),
+        data=data,
+        protocol="padded",
+        steps=200_000,
+        batch=128 * 512 // context,
+        lr=lr,
+        warmup=500,
+        seed=42,
+        eval_every=4000,
+        save_every=8000,
+        log_every=500,
+        sample_every=8000,
+    )
+
+
+PRESETS: dict[str, Callable[[str], Run]] = {
+    "demo": demo,
+    "laptop": laptop,
+    "paper-tmm-512": partial(paper, heads=0),
+    "paper-tmm-512-h4": partial(paper, heads=4),
+    "paper-tmm-1024": partial(paper, heads=0, dim=1024),
+    "paper-tmm-1024-h4": partial(paper, heads=4, dim=1024),
+    "paper-masked-512": partial(paper, arch="masked"),
+    "paper-hyena-512": partial(paper, arch="hyena"),
+    "paper-llama-512": partial(paper, arch="llama", lr=SLOW),
+    "paper-window-512": partial(paper, arch="window", lr=SLOW),
+    "paper-mamba2-512": partial(paper, arch="mamba2", lr=SLOW),
+}
+
+
+def preset(name: str, data: str, **changes: Any) -> Run:
+    """A run by name; `changes` are fields of Run, or of Model."""
+    if name not in PRESETS:
+        raise ValueError(f"there is no preset {name!r}, only {', '.join(PRESETS)}")
+    return changed(PRESETS[name](data), changes)
+
+
+def changed(
+    run: Run, changes: dict[str, Any], say: Callable[[str], None] = lambda line: None
+) -> Run:
+    """The same with other settings, those of the model among them.
+
+    A warmup that is not among the changes, but longer than the steps that are, is shortened, and `say`
+    hears of it.
+    """
+    inside = {name: value for name, value in changes.items() if name in vars(run.model)}
+    outside = {name: value for name, value in changes.items() if name not in inside}
+    if unknown := sorted(set(outside) - set(vars(run))):
+        raise ValueError(f"there is no setting {', '.join(unknown)}")
+    steps = outside.get("steps")
+    if isinstance(steps, int) and "warmup" not in outside and run.warmup > steps >= 1:
+        outside["warmup"] = shorter = max(1, steps // 10)
+        say(
+            f"warmup={run.warmup} is longer than steps={steps}: shortened to {shorter}, "
+            "a tenth of the steps (--warmup sets it)"
+        )
+    return replace(run, model=replace(run.model, **inside), **outside)

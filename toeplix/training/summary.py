@@ -1,0 +1,102 @@
+"""The report of a finished run, for people: report.md."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toeplix.files import replace_file
+from toeplix.profiling import counting
+from toeplix.training.logs import SAMPLES, read
+from toeplix.training.run import Run
+
+REPORT = "report.md"
+SHOWN = 12  # rows of a table
+
+
+def summarise(
+    run: Run, folder: Path, processes: int, say: Callable[[str], None] | None = None
+) -> Path:
+    """Write report.md from what lies in the directory of a run; damaged rows are said and left out."""
+    rows = read(folder, say)
+    lines = ["# Training report", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in facts(run, rows, processes).items()]
+    trained = [row for row in rows if "loss" in row]
+    held = [row for row in rows if "val_loss" in row]
+    lines += _table("Training", trained, ("step", "tokens", "loss", "lr", "grad_norm"))
+    lines += _table("Validation", held, ("step", "tokens", "val_loss", "val_bits_per_byte"))
+    if sample := latest_sample(folder):
+        indented = "\n".join(f"    {line}" for line in sample.splitlines())
+        lines += ["", "## A sample", "", indented]
+    text = "\n".join(lines) + "\n"
+    replace_file(folder / REPORT, lambda aside: aside.write_text(text, encoding="utf-8"))
+    return folder / REPORT
+
+
+def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) -> dict[str, str]:
+    """What a run trained, what it cost and where it ended; how many processes, if that is known."""
+    from toeplix import __version__
+
+    model = run.model
+    trained = [row for row in rows if "loss" in row]
+    held = [row for row in rows if "val_loss" in row]
+    seconds, tokens = (rows[-1]["seconds"], rows[-1]["tokens"]) if rows else (0.0, 0)
+    sizes, words = f"{run.batch} x {run.grad_accum_steps}", "batch, accumulated"
+    if processes is not None:
+        sizes, words = f"{sizes} x {processes}", f"{words}, processes"
+    found = {
+        "model": f"{model.arch}, dim {model.dim}, depth {model.depth}, heads {model.heads}, "
+        f"context {model.context}, vocabulary {model.vocab}",
+        "parameters": f"{counting.parameters(model):,}",
+        "data": f"{run.data}, {run.protocol}",
+        "steps": f"{run.steps:,} of {sizes} rows ({words})",
+        "tokens": f"{tokens:,}",
+        "time": f"{seconds:,.0f} s, {tokens / max(seconds, 1e-9):,.0f} tokens/s "
+        "with evaluations and checkpoints",
+    }
+    if trained:
+        found["final training loss"] = f"{trained[-1]['loss']:.4f} nats per token"
+    if (waited := waiting(rows)) is not None:
+        found["waiting for data"] = f"{waited:.2%} of the time of steps"
+    if held:
+        best = min(held, key=lambda row: row["val_loss"])
+        found["validation"] = (
+            f"{held[-1]['val_loss']:.4f} nats per token, "
+            f"{held[-1]['val_bits_per_byte']:.4f} bits per byte; "
+            f"best {best['val_loss']:.4f} at step {best['step']}"
+        )
+    found["run"] = f"{run.digest}, toeplix {__version__}, PyTorch {torch.__version__}, " + (
+        f"Python {sys.version.split()[0]}"
+    )
+    return found
+
+
+def latest_sample(folder: Path) -> str:
+    """What the model wrote last while it was trained; empty if it never did."""
+    file = folder / SAMPLES
+    samples = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    start = samples.rfind("--- step")
+    return samples[start:].partition("\n")[2] if start >= 0 else ""
+
+
+def waiting(rows: list[dict[str, Any]]) -> float | None:
+    """The share of the time of steps in which there was nothing to compute on."""
+    shares = [row["waiting"] for row in rows if "waiting" in row]
+    return sum(shares) / len(shares) if shares else None
+
+
+def _table(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
+    if not rows:
+        return []
+    chosen = sorted({round(i * (len(rows) - 1) / (SHOWN - 1)) for i in range(SHOWN)})
+    head = f"| {' | '.join(name.replace('_', ' ') for name in columns)} |"
+    lines = ["", f"## {title}", "", head, "|" + "---|" * len(columns)]
+    for index in chosen:
+        cells = (
+            f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+            for value in (rows[index][name] for name in columns)
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
