@@ -7,18 +7,18 @@ the compiler cannot trace.
 import pytest
 import torch
 
+from tests.models import OURS, small, used
 from tests.toy import toy_run, toy_store
 from toeplix import Model, build
 from toeplix.architectures import ARCHITECTURES
-from toeplix.config import OWN
 from toeplix.training.logs import read
 from toeplix.training.loop import fit
 
 SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2, "state_size": 16, "window": 7}
-CASES = {arch: Model(arch=arch, **SMALL) for arch in ARCHITECTURES} | {
-    "toeplitz-flat": Model(heads=0, gate=True, **SMALL),
-    "toeplitz-heads-kernels": Model(heads=4, kernels=2, sequential=2, **SMALL),
-    "toeplitz-paper": Model.paper(**SMALL),
+CASES = {arch: small(arch, **SMALL) for arch in ARCHITECTURES} | {
+    "toeplitz-flat": small(heads=0, gate=True, **SMALL),
+    "toeplitz-heads-kernels": small(heads=4, kernels=2, sequential=2, **SMALL),
+    "toeplitz-paper": Model.paper(**used("toeplitz", **SMALL)),
 }
 
 
@@ -31,7 +31,7 @@ def test_compiled_equals_eager(case):
     torch.manual_seed(0)
     model = build(config)
     # ours are one graph; the borrowed ones are Hugging Face's to keep whole
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=config.arch in OWN)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=config.arch in OURS)
     tokens = torch.randint(37, (2, 20))
     results = []
     for module in (model, compiled):

@@ -17,7 +17,9 @@ from toeplix import Model, build, load, save
         ({"depth": 0}, "depth=0 must be at least 1"),
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
         ({"arch": "llama", "dim": 30}, "dim=30 is not a multiple of heads=4"),
-        ({"filter_features": 4}, "filter_features=4 must be odd"),
+        ({"arch": "hyena", "filter_features": 4}, "filter_features=4 must be odd"),
+        ({"arch": "hyena", "heads": 2}, "heads=2 has no effect on arch='hyena': leave it out"),
+        ({"window": 64}, "window=64 has no effect on arch='toeplitz'"),
         ({"frozen": "yes"}, "frozen='yes' must be one of no, random, ones"),
     ],
 )

@@ -1,41 +1,60 @@
 """Every architecture by name: read this first.
 
-Ours are one shell with a mixer in its slot; llama, window and mamba2 are Hugging Face's own
-behind the same methods.
+Ours are one model in which the token mixer is a slot (`model.MixerLM`); llama, window and mamba2 are
+Hugging Face's own classes behind the same methods (`backbones`). To add a mixer, write a file in `mixers`
+and name it here: docs/adding-a-mixer.md is a worked example.
+
+    build(config)                  the module, with fresh weights
+    parameters(config)             how many parameters it has
+    forward_flops(config, time)    FLOPs of one forward pass
+    state_bytes(config, time)      bytes of decoding state of one sequence
+
+Counts are formulas, which tests compare with what is counted on built models. A multiply-add is two
+FLOPs; norms, activations and additions, a few per cent, are left out.
 """
 
-from collections.abc import Callable
-from functools import partial
-
+from toeplix.backbones.sizes import Llama, Mamba2, SlidingWindow
 from toeplix.config import Model
 from toeplix.mixers.hyena import HyenaMixer
 from toeplix.mixers.linear import LinearMixer
 from toeplix.mixers.masked import MaskedMixer
 from toeplix.mixers.toeplitz import ToeplitzMixer
-from toeplix.model import LanguageModel, MixerLM
+from toeplix.model import Architecture, LanguageModel, MixerArchitecture
 
-
-def _borrowed(config: Model) -> LanguageModel:
-    try:  # Hugging Face is imported only when it is used
-        from toeplix.backbones.huggingface import borrow
-    except ModuleNotFoundError as problem:
-        raise ValueError(
-            f"arch={config.arch!r} is Hugging Face's own: pip install 'toeplix[hf]' ({problem})"
-        ) from problem
-    return borrow(config)
-
-
-ARCHITECTURES: dict[str, Callable[[Model], LanguageModel]] = {
-    "toeplitz": partial(MixerLM, ToeplitzMixer),
-    "masked": partial(MixerLM, MaskedMixer),
-    "hyena": partial(MixerLM, HyenaMixer),
-    "linear": partial(MixerLM, LinearMixer),
-    "llama": _borrowed,
-    "window": _borrowed,
-    "mamba2": _borrowed,
+ARCHITECTURES: dict[str, Architecture] = {
+    "toeplitz": MixerArchitecture(ToeplitzMixer),
+    "masked": MixerArchitecture(MaskedMixer),
+    "hyena": MixerArchitecture(HyenaMixer),
+    "linear": MixerArchitecture(LinearMixer),
+    "llama": Llama(),
+    "window": SlidingWindow(),
+    "mamba2": Mamba2(),
 }
 
 
 def build(config: Model) -> LanguageModel:
-    """The module of a configuration, with fresh weights."""
-    return ARCHITECTURES[config.arch](config)
+    """Return the module of a configuration, with fresh weights."""
+    return ARCHITECTURES[config.arch].build(config)
+
+
+def parameters(config: Model) -> int:
+    """Return the number of parameters, frozen ones included."""
+    return ARCHITECTURES[config.arch].parameters(config)
+
+
+def stored_numbers(config: Model) -> int:
+    """Return how many numbers a checkpoint holds: parameters and buffers."""
+    return ARCHITECTURES[config.arch].stored_numbers(config)
+
+
+def forward_flops(config: Model, time: int) -> float:
+    """Return the FLOPs of a forward pass over one sequence of `time` positions, output layer included.
+
+    Attention counts the lower triangle only, as its kernels skip the rest.
+    """
+    return ARCHITECTURES[config.arch].forward_flops(config, time)
+
+
+def state_bytes(config: Model, time: int) -> int:
+    """Return the bytes of decoding state of one sequence that has read `time` positions, in float32."""
+    return ARCHITECTURES[config.arch].state_bytes(config, time)

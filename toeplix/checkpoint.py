@@ -17,13 +17,12 @@ from typing import Any
 
 import torch
 
-from toeplix.architectures import build
+from toeplix.architectures import build, stored_numbers
 from toeplix.config import Model
 from toeplix.files import DamagedFile, parse_json, printable, read_json, replace_file, sha256
 from toeplix.files.directories import made
 from toeplix.files.tensors import read_file, save_file
 from toeplix.model import LanguageModel
-from toeplix.profiling.counting import stored_numbers
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 TOKENS, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"

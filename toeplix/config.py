@@ -8,14 +8,9 @@ from typing import Any
 
 from toeplix.records import check_fields
 
-OWN = ("toeplitz", "masked", "hyena", "linear")  # built here, one shell with the mixer as a slot
-HEADED = ("toeplitz", "masked", "linear", "llama", "window")  # where heads divide the channels
-ATTENTION = ("linear", "llama", "window")  # where there is no model without heads
-BORROWED = ("llama", "window", "mamba2")  # Hugging Face's own
 MAX_LAYERS = 2**14  # modules take time to build, however small they are
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "arch": (*OWN, *BORROWED),
     "frozen": ("no", "random", "ones"),
     "block_order": ("mixer_first", "mlp_first"),
     "norm": ("layer", "rms"),
@@ -30,7 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 class Model:
     """A language model from tokens to logits. `Model.paper(...)` rebuilds the paper's.
 
-    Fields that an architecture does not use are ignored by it.
+    A field that the architecture does not use must keep its default (`toeplix.architectures`).
     """
 
     arch: str = "toeplitz"
@@ -64,19 +59,23 @@ class Model:
     state_size: int = 256  # state of the SSM per channel
 
     def __post_init__(self) -> None:
-        check_fields(self, CHOICES, {"heads": 0, "filter_features": 3})
-        heads = self.attention_heads if self.arch in ATTENTION else self.heads
-        if self.arch in HEADED and heads and self.dim % heads:
-            raise ValueError(f"dim={self.dim} is not a multiple of heads={heads}")
+        # late: architectures know their own settings, and they are built from this record
+        from toeplix.architectures import ARCHITECTURES
+
+        check_fields(self, {"arch": tuple(ARCHITECTURES)} | CHOICES, {"heads": 0})
         if self.depth * self.sequential > MAX_LAYERS:
             layers = f"depth={self.depth}, sequential={self.sequential}"
             raise ValueError(f"{layers} must be at most {MAX_LAYERS} layers together")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
-        if self.filter_features % 2 == 0:
-            raise ValueError(
-                f"filter_features={self.filter_features} must be odd: the time, and pairs of waves"
-            )
+        architecture = ARCHITECTURES[self.arch]
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in architecture.fields and value != field.default:
+                raise ValueError(
+                    f"{field.name}={value!r} has no effect on arch={self.arch!r}: leave it out"
+                )
+        architecture.check(self)
 
     @classmethod
     def paper(
@@ -96,8 +95,7 @@ class Model:
         """
         sizes = {"arch": arch, "dim": dim, "depth": depth, "context": context, "vocab": vocab}
         chosen = {} if heads is None else {"heads": heads}
-        published = {"state_size": max(1, dim // 2)} | PAPER.get(arch, {})
-        return cls(**(published | sizes | chosen | other))
+        return cls(**(PAPER.get(arch, {}) | _ratios(arch, dim) | sizes | chosen | other))
 
     @property
     def attention_heads(self) -> int:
@@ -109,6 +107,11 @@ class Model:
         """Sixteen letters that name this record."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _ratios(arch: str, dim: int) -> dict[str, int]:
+    """Return settings of the paper that follow from the width."""
+    return {"state_size": max(1, dim // 2)} if arch == "mamba2" else {}
 
 
 # What distinguishes the paper's models from our defaults, by architecture.

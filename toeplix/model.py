@@ -8,21 +8,27 @@ A model knows no loss, data or device, and every row of `tokens` starts a sequen
 packing are undone before it runs (`mask`, `offsets`; see documents.py), so they cannot change a result.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.channel import ChannelMixer
 from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.initialisation import RULES
 from toeplix.mixers.ragged import RowState
 from toeplix.ops import documents
+
+# settings of `Model` that every architecture reads, and those that every model of our blocks reads too
+COMMON_FIELDS = ("arch", "vocab", "context", "dim", "depth", "tie_embeddings")
+BLOCK_FIELDS = ("mlp_ratio", "block_order", "norm", "final_norm", "activation", "dropout", "init")
 
 
 class LanguageModel(nn.Module, ABC):
@@ -94,6 +100,25 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]: ...
 
+    @abstractmethod
+    def input_embedding(self) -> nn.Embedding: ...
+
+    @abstractmethod
+    def remove_embedding(self) -> None:
+        """Let `embed` pass vectors through: for a decoder that reads no tokens."""
+
+    @abstractmethod
+    def trunk(self) -> list[nn.Module]:
+        """Return the parts between embedding and output that are compiled one by one."""
+
+    def sharded(self) -> list["Block"]:
+        """Return the blocks that several processes may divide among them one by one."""
+        return []
+
+    @abstractmethod
+    def enable_gradient_checkpointing(self) -> None:
+        """Recompute activations in the backward pass, part by part."""
+
 
 def _check_tokens(tokens: Tensor) -> None:
     if tokens.ndim != 2 or tokens.shape[1] == 0:
@@ -134,7 +159,7 @@ class MixerLM(LanguageModel):
 
     def __init__(self, mixer: type[TokenMixer], config: Model) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.mixer = config, mixer
         self.embedding = nn.Embedding(config.vocab, config.dim)
         self.blocks: Collection[Block] = nn.ModuleList(  # type: ignore[assignment]
             Block(config, mixer(config)) for _ in range(config.depth)
@@ -143,10 +168,39 @@ class MixerLM(LanguageModel):
         self.head = nn.Linear(config.dim, config.vocab, bias=False)
         if config.tie_embeddings:
             self.head.weight = self.embedding.weight
-        reset(self)
+        self.reset()
+
+    def reset(self) -> None:
+        """Initialise all weights, by the rule that the mixer names for `config.init`."""
+        rule = RULES[self.mixer.INITIALISATION[self.config.init]]
+        outputs = [
+            layer
+            for block in self.blocks
+            for layer in (block.channel_mixer.output, *block.token_mixer.residual_outputs())
+        ]
+        rule(self, self.embedding, self.head, outputs, self.config.depth)
+        for block in self.blocks:
+            block.token_mixer.reset(self.config.init)
 
     def embed(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
         return self.embedding(tokens)
+
+    def input_embedding(self) -> nn.Embedding:
+        return self.embedding
+
+    def remove_embedding(self) -> None:
+        self.embedding = nn.Identity()  # type: ignore[assignment]
+
+    def trunk(self) -> list[nn.Module]:
+        return list(self.blocks)
+
+    def sharded(self) -> list[Block]:
+        return list(self.blocks)
+
+    def enable_gradient_checkpointing(self) -> None:
+        for block in self.blocks:  # in place: a wrapping module would rename the weights
+            recomputed = partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = recomputed  # type: ignore[method-assign]
 
     def layers(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         for block in self.blocks:
@@ -217,36 +271,86 @@ class MixerState(NamedTuple):
         return [state for states in lists for state in states]
 
 
-@torch.no_grad()
-def reset(model: MixerLM) -> None:
-    """Draw the initial weights: by the paper's rule, or by one that starts at a loss of ln(vocab).
+class Architecture(ABC):
+    """What is known about an architecture before a model of it is built."""
 
-    `paper`: embeddings N(0, 1); for toeplitz Kaiming noise on every matrix and zero biases, for the
-    others PyTorch's own. `scaled`: matrices N(0, 1/fan_in), those that write to the residual stream
-    smaller by sqrt(2 depth), zero biases, embedding and output N(0, 0.02^2); Hyena learns better from
-    the paper's, of which it changes the output only.
-    """
-    config = model.config
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    if config.arch == "hyena":
-        if config.init == "scaled":
-            model.head.weight.normal_(std=0.02)
-    elif config.init == "scaled":
-        model.embedding.weight.normal_(std=0.02)
-        for linear in linears:
-            linear.weight.normal_(std=1 / math.sqrt(linear.in_features))
-        for block in model.blocks:
-            writers = [block.channel_mixer[-1], getattr(block.token_mixer, "project_out", None)]
-            for writer in writers:
-                if isinstance(writer, nn.Linear):
-                    writer.weight /= math.sqrt(2 * config.depth)
-        model.head.weight.normal_(std=0.02)
-    elif config.arch == "toeplitz":
-        for linear in linears:
-            nn.init.kaiming_normal_(linear.weight)
-    if config.arch == "toeplitz" or (config.init == "scaled" and config.arch != "hyena"):
-        for linear in linears:
-            if linear.bias is not None:
-                linear.bias.zero_()
-    for block in model.blocks:
-        block.token_mixer.reset(config.init)
+    fields: frozenset[str]  # settings of `Model` that it reads
+    sharded_by_block = False  # under fsdp a device gathers one block after the other
+    extends_state = True  # reads many positions after a state as fast as from the start
+
+    @abstractmethod
+    def build(self, config: Model) -> LanguageModel:
+        """Return the module, with fresh weights."""
+
+    @abstractmethod
+    def check(self, config: Model) -> None:
+        """Raise a ValueError if the configuration makes no sense for this architecture."""
+
+    @abstractmethod
+    def parameters(self, config: Model) -> int: ...
+
+    def stored_numbers(self, config: Model) -> int:
+        """Return how many numbers a checkpoint holds: parameters and buffers."""
+        return self.parameters(config)
+
+    @abstractmethod
+    def forward_flops(self, config: Model, time: int) -> float: ...
+
+    @abstractmethod
+    def state_bytes(self, config: Model, time: int) -> int: ...
+
+    def saved_activations(self, config: Model) -> int | None:
+        """Return the numbers that autograd keeps of one position in `encode`, if a formula is known."""
+        return None
+
+    def filter_heads(self, config: Model) -> int:
+        """Return how many long filters one layer has; 0 if the architecture has none."""
+        return 0
+
+
+class MixerArchitecture(Architecture):
+    """A `MixerLM` with this mixer in its slot."""
+
+    sharded_by_block = True
+
+    def __init__(self, mixer: type[TokenMixer]) -> None:
+        self.mixer = mixer
+        self.fields = frozenset({*COMMON_FIELDS, *BLOCK_FIELDS, *mixer.FIELDS})
+
+    def build(self, config: Model) -> "MixerLM":
+        return MixerLM(self.mixer, config)
+
+    def check(self, config: Model) -> None:
+        self.mixer.check(config)
+
+    def parameters(self, config: Model) -> int:
+        d, norm = config.dim, {"layer": 2, "rms": 1}[config.norm] * config.dim
+        mlp = 2 * config.mlp_ratio * d * d + (config.mlp_ratio + 1) * d
+        block = self.mixer.parameter_count(config) + mlp + 2 * norm
+        ends = d * config.vocab * (1 if config.tie_embeddings else 2)
+        return config.depth * block + (norm if config.final_norm else 0) + ends
+
+    def stored_numbers(self, config: Model) -> int:
+        return self.parameters(config) + config.depth * self.mixer.buffer_count(config)
+
+    def forward_flops(self, config: Model, time: int) -> float:
+        mlp = 4.0 * time * config.mlp_ratio * config.dim**2
+        block = self.mixer.flops(config, time) + mlp
+        return config.depth * block + 2.0 * time * config.dim * config.vocab
+
+    def state_bytes(self, config: Model, time: int) -> int:
+        return config.depth * self.mixer.state_bytes(config, time)
+
+    def saved_activations(self, config: Model) -> int | None:
+        """A block keeps the inputs of both norms and of both sublayers (4 dim), and the MLP's hidden
+        layer before and after its activation; RMSNorm keeps its result too.
+        """
+        mixer = self.mixer.saved_activations(config)
+        if mixer is None:
+            return None
+        norm = {"layer": 2, "rms": 1 + config.dim}[config.norm]  # beside its input
+        block = (4 + 2 * config.mlp_ratio + mixer) * config.dim + 2 * norm
+        return config.depth * block + (config.dim + norm if config.final_norm else 0)
+
+    def filter_heads(self, config: Model) -> int:
+        return self.mixer.filter_heads(config)

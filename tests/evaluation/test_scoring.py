@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from toeplix import Model, build
+from tests.models import small
+from toeplix import build
 from toeplix.evaluation.scoring import POSITIONS, batches, families, score
 
 ARCHITECTURES = ("toeplitz", "masked", "hyena", "linear", "llama", "window", "mamba2")
@@ -11,7 +12,7 @@ ARCHITECTURES = ("toeplitz", "masked", "hyena", "linear", "llama", "window", "ma
 
 def model_of(arch, dtype=torch.float64):
     sizes = {"vocab": 50, "context": 32, "dim": 16, "depth": 2, "window": 6}
-    return build(Model(arch=arch, **sizes)).eval().to(dtype)
+    return build(small(arch, **sizes)).eval().to(dtype)
 
 
 def questions(seed=0):

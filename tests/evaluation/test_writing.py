@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from toeplix import Model, build
+from tests.models import small
+from toeplix import build
 from toeplix.evaluation.writing import Job, batches, write
 from toeplix.inference.generation import Sampling, generate
 
@@ -12,7 +13,7 @@ ARCHITECTURES = ("toeplitz", "masked", "hyena", "linear", "llama", "window", "ma
 
 def model_of(tokenizer, arch):
     sizes = {"vocab": tokenizer.vocab, "context": 48, "dim": 16, "depth": 2, "window": 6}
-    model = build(Model(arch=arch, **sizes)).eval()
+    model = build(small(arch, **sizes)).eval()
     with torch.no_grad():
         model.head.weight.normal_(std=1.0)  # no two tokens nearly as likely
     return model

@@ -6,9 +6,9 @@ import sys
 import pytest
 import torch
 
+from toeplix.architectures import forward_flops
 from toeplix.data import Recipe, build
 from toeplix.experiments.demo import runs
-from toeplix.profiling.counting import forward_flops
 from toeplix.spectral import symbol
 
 

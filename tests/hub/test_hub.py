@@ -15,11 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 import toeplix
 from tests.hub_pairs import ARCHS, CASES, PROMPTS, one_thread, padded, pair, twins
+from tests.models import OURS
 from tests.test_architectures import CASES as ALL
 from tests.test_architectures import CLOSE, SMALL
 from toeplix import Model, build
 from toeplix.checkpoint import own
-from toeplix.config import OWN
 from toeplix.hub import (
     NearLinearCache,
     ToeplixConfig,
@@ -226,7 +226,7 @@ def test_fresh_models_start_as_the_cores(name):
 
 def test_fresh_filters_and_losses():
     torch.manual_seed(0)
-    for arch in OWN:
+    for arch in OURS:
         sizes = Model(arch=arch, vocab=1000, context=64, dim=64, depth=8)
         model = AutoModelForCausalLM.from_config(ToeplixConfig(model=asdict(sizes)))
         tokens = torch.randint(1000, (4, 64))

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from toeplix import Model, build
+from tests.models import small
+from toeplix import build
 from toeplix.architectures import ARCHITECTURES
 from toeplix.inference.generation import Sampling, drawn, generate, probabilities, stream
 
@@ -14,7 +15,7 @@ PROMPTS = [[1, 2, 3, 4, 5], [7], [9, 8, 7, 6, 5], list(range(30))]
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def model(request):
     torch.manual_seed(0)
-    model = build(Model(arch=request.param, **SMALL)).eval()
+    model = build(small(request.param, **SMALL)).eval()
     with torch.no_grad():  # larger logits, so that rounding decides no argmax
         for parameter in model.parameters():
             if parameter.shape == (37, 32):
@@ -105,7 +106,7 @@ def test_repetition_penalty_by_hand():
 )
 @pytest.mark.usefixtures("unchecked")
 def test_bad_requests(how, words):
-    model = build(Model(**SMALL))
+    model = build(small(**SMALL))
     with pytest.raises(ValueError, match=words):
         generate(model, **({"prompts": [[1]], "new": 2} | how))
 
@@ -118,14 +119,14 @@ def test_bad_sampling(field):
 
 def test_a_model_in_training_generates_without_dropout_and_trains_on():
     torch.manual_seed(0)
-    model = build(Model(**SMALL, dropout=0.5))
+    model = build(small(**SMALL, dropout=0.5))
     assert generate(model, PROMPTS, new=6) == generate(model, PROMPTS, new=6)
     assert model.training
 
 
 def test_rows_draw_differently_and_tiny_temperatures_are_greedy():
     torch.manual_seed(0)
-    model = build(Model(**SMALL))
+    model = build(small(**SMALL))
     rows = generate(model, [[1]] * 4, new=8, sampling=Sampling(temperature=1.0))
     assert len({tuple(row) for row in rows}) > 1
     cold = generate(model, [[1]], new=8, sampling=Sampling(temperature=1e-45))

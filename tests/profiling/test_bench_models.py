@@ -5,9 +5,9 @@ import torch
 from rich.console import Console
 
 from toeplix import Model, build
+from toeplix.architectures import forward_flops
 from toeplix.mixers.filter import Filter
 from toeplix.profiling.bench import inference, training
-from toeplix.profiling.counting import forward_flops
 
 
 @pytest.mark.parametrize("way", ["history", "concatenate"])

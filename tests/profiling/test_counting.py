@@ -10,14 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.test_architectures import CASES
 from toeplix import Model, build
+from toeplix.architectures import forward_flops, parameters
 from toeplix.ops.dispatch import AUTO, AUTO_EXACT, choose, current_rule
-from toeplix.profiling.counting import (
-    activation_bytes,
-    count_saved_bytes,
-    forward_flops,
-    parameters,
-    product_flops,
-)
+from toeplix.ops.flops import product_flops
+from toeplix.profiling.memory import activation_bytes, count_saved_bytes
 
 
 @pytest.mark.parametrize("case", CASES)

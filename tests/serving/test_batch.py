@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from toeplix import Model, build
+from tests.models import small
+from toeplix import build
 from toeplix.serving.batch import Apart, Together, batch
 
 SIZES = {"vocab": 37, "context": 48, "dim": 16, "depth": 2, "state_size": 8, "window": 7}
@@ -33,7 +34,7 @@ ROWS = [(3, 0, 50, 1), (1, 0, 9, 1), (60, 5, 36, 2), (17, 5, 3, 1), (2, 60, 5, 3
 @torch.no_grad()
 def test_company_changes_nothing(form):
     torch.manual_seed(1)
-    model = build(Model(**(SIZES | FORMS[form]))).double().eval()
+    model = build(small(**(SIZES | FORMS[form]))).double().eval()
     for name, value in model.named_parameters():
         if name.endswith("bias"):  # which start at zero and would hide a wrong position
             value.normal_()

@@ -5,7 +5,8 @@ import threading
 import pytest
 import torch
 
-from toeplix import Model, build
+from tests.models import small
+from toeplix import build
 from toeplix.inference.generation import GREEDY, Sampling, generate
 from toeplix.serving.engine import Draining, Drawn, Engine, Failed, Full, Job, Read
 
@@ -14,7 +15,7 @@ SIZES = {"vocab": 37, "context": 24, "dim": 16, "depth": 1, "state_size": 8, "wi
 
 def model_of(arch, **more):
     torch.manual_seed(0)
-    model = build(Model(arch=arch, **(SIZES | more))).eval()
+    model = build(small(arch, **(SIZES | more))).eval()
     with torch.no_grad():
         model.head.weight.mul_(20)
     return model

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from toeplix import Model, build
+from tests.models import small
+from toeplix import build
 from toeplix.tasks import probes
 from toeplix.tasks.probes import Autoencoder, autoencoder, unroll
 
@@ -12,7 +13,7 @@ ARCHITECTURES = ("toeplitz", "masked", "hyena", "linear", "llama", "mamba2")
 
 
 def config(arch, **other):
-    return Model(arch=arch, **(SIZES | {"state_size": 8} | other))
+    return small(arch, **(SIZES | {"state_size": 8} | other))
 
 
 def test_unroll_by_hand():

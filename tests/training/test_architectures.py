@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.kill_worker import contents
+from tests.models import used
 from tests.toy import toy_run, toy_store
 from toeplix import load
 from toeplix.architectures import ARCHITECTURES
@@ -40,8 +41,14 @@ class Accident(Exception):
 @pytest.mark.parametrize(("number", "case"), list(enumerate(CASES)))
 def test_it_learns_and_goes_on_exactly(store, tmp_path, number, case):
     protocol = ("packed", "padded")[number % 2]
-    settings = CASES[case] | SMALL | {"state_size": 8, "window": 9, "protocol": protocol}
-    run = toy_run(store, batch=2, sample_every=9, dropout=0.0, **settings)
+    arch = CASES[case].get("arch", "toeplitz")
+    settings = (
+        CASES[case]
+        | SMALL
+        | {"protocol": protocol}
+        | used(arch, state_size=8, window=9, dropout=0.0)
+    )
+    run = toy_run(store, batch=2, sample_every=9, **settings)
     model = load(fit(run, tmp_path / "whole"))
     losses = [row["loss"] for row in read(tmp_path / "whole") if "loss" in row]
     assert len(losses) == 9

@@ -11,13 +11,13 @@ from safetensors.torch import save_file as their_save_file
 
 from tests.test_architectures import CASES
 from toeplix import Model, build, load, save
+from toeplix.architectures import stored_numbers
 from toeplix.checkpoint import own
 from toeplix.cli.main import main
 from toeplix.config import MAX_LAYERS
 from toeplix.data import Tokenizer
 from toeplix.files import DamagedFile
 from toeplix.hub import ToeplixConfig
-from toeplix.profiling.counting import stored_numbers
 from toeplix.reports import filters
 from toeplix.tasks import probes
 

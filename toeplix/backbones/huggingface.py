@@ -20,6 +20,7 @@ from transformers import (
     MistralModel,
 )
 
+from toeplix.backbones.sizes import MAMBA_CONVOLUTION, MAMBA_HEADS
 from toeplix.config import Model
 from toeplix.model import LanguageModel
 
@@ -44,6 +45,20 @@ class Borrowed(LanguageModel):
 
     def layers(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return self.backbone(inputs_embeds=x, use_cache=False).last_hidden_state
+
+    def input_embedding(self) -> nn.Embedding:
+        return self.backbone.get_input_embeddings()
+
+    def remove_embedding(self) -> None:
+        self.backbone.set_input_embeddings(nn.Identity())
+
+    def trunk(self) -> list[nn.Module]:
+        return [self.backbone]
+
+    def enable_gradient_checkpointing(self) -> None:
+        self.backbone.gradient_checkpointing_enable(
+            gradient_checkpointing_kwargs={"use_reentrant": False}
+        )
 
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
         return self.head(features)
@@ -84,21 +99,16 @@ def window(config: Model) -> LanguageModel:
 
 
 def mamba2(config: Model) -> LanguageModel:
-    heads = 8
-    if 2 * config.dim % heads:
-        raise ValueError(
-            f"mamba2 has {heads} heads over 2 dim: dim={config.dim} is no multiple of 4"
-        )
     sizes = Mamba2Config(
         hidden_size=config.dim,
         num_hidden_layers=config.depth,
         vocab_size=config.vocab,
         state_size=config.state_size,
-        num_heads=heads,
-        head_dim=2 * config.dim // heads,
-        n_groups=heads,
+        num_heads=MAMBA_HEADS,
+        head_dim=2 * config.dim // MAMBA_HEADS,
+        n_groups=MAMBA_HEADS,
         expand=2,
-        conv_kernel=4,
+        conv_kernel=MAMBA_CONVOLUTION,
         chunk_size=min(config.context, CHUNK),
         initializer_range=0.02,
         tie_word_embeddings=False,
@@ -127,7 +137,3 @@ BACKBONES: dict[str, Callable[[Model], LanguageModel]] = {
     "window": window,
     "mamba2": mamba2,
 }
-
-
-def borrow(config: Model) -> LanguageModel:
-    return BACKBONES[config.arch](config)

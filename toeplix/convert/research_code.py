@@ -12,12 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from toeplix.architectures import build
+from toeplix.architectures import build, stored_numbers
 from toeplix.checkpoint import bounded, contents
 from toeplix.config import Model
 from toeplix.files import DamagedFile, reading
 from toeplix.model import LanguageModel
-from toeplix.profiling.counting import stored_numbers
 
 LAYERS = ("0", "3")  # where two sequential Toeplitz layers stand in the original's nn.Sequential
 

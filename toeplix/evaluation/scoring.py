@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from toeplix.architectures import ARCHITECTURES
 from toeplix.model import LanguageModel
 
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -85,7 +86,7 @@ def score(
 def families(model: LanguageModel, pairs: Sequence[Pair]) -> list[Family]:
     """Pairs with the same context together, if the model can branch at little cost."""
     # Mamba 2 goes on from a state one position at a time: reading the context again is faster
-    together = model.config.arch != "mamba2"
+    together = ARCHITECTURES[model.config.arch].extends_state
     found: dict[tuple[object, ...], Family] = {}
     for number, (context, continuation) in enumerate(pairs):
         if len(context) == 0:

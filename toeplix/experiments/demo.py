@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from toeplix.architectures import forward_flops
 from toeplix.checkpoint import load
 from toeplix.config import Model
 from toeplix.data import Recipe, Store, Tokenizer, build
 from toeplix.files import MARK, check_output, write_output
 from toeplix.inference.generation import Sampling, generate
 from toeplix.mixers.filter import Filter
-from toeplix.profiling.counting import forward_flops
 from toeplix.spectral import symbol
 from toeplix.training.logs import read
 from toeplix.training.loop import fit

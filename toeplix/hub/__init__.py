@@ -17,11 +17,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from toeplix import __version__
 from toeplix.architectures import build
 from toeplix.checkpoint import fill, own
-from toeplix.config import OWN, Model
+from toeplix.config import Model
 from toeplix.hub import modeling_toeplix
 from toeplix.hub.cache import NearLinearCache, prepare_cache
 from toeplix.hub.modeling_toeplix import ToeplixConfig, ToeplixForCausalLM
-from toeplix.model import LanguageModel
+from toeplix.model import LanguageModel, MixerLM
 from toeplix.ops import toeplitz_windowed
 
 __all__ = ["NearLinearCache", "ToeplixConfig", "ToeplixForCausalLM", "from_core", "to_core"]
@@ -36,7 +36,7 @@ setattr(ToeplixForCausalLM, "_prepare_cache_for_generation", prepare_cache)  # n
 
 def from_core(model: LanguageModel) -> ToeplixForCausalLM:
     """The model as transformers knows it. Weights are copied: training one leaves the other alone."""
-    if model.config.arch not in OWN:
+    if not isinstance(model, MixerLM):
         raise ValueError(
             f"arch={model.config.arch!r} is Hugging Face's own: its backbone is a transformers model"
         )

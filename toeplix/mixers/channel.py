@@ -24,6 +24,13 @@ class ChannelMixer(nn.Sequential):
             nn.Linear(hidden, config.dim),
         )
 
+    @property
+    def output(self) -> nn.Linear:
+        """The layer that writes to the residual stream."""
+        layer = self[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         if torch.is_grad_enabled() or x.shape[1] <= SPAN:
             return super().forward(x)

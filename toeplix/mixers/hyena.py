@@ -12,6 +12,7 @@ windows.
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +23,7 @@ from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter import FilterBank
 from toeplix.mixers.ragged import RowState, selected
 from toeplix.ops import toeplitz_windowed
+from toeplix.ops.flops import product_flops
 
 SHORT = 3  # taps of the short convolution
 SLOWEST, FASTEST, FLOOR = 1.5, 0.3, 1e-2  # decay to FLOOR within these fractions of the context
@@ -80,6 +82,9 @@ class ImplicitFilter(nn.Module):
 
 
 class HyenaMixer(TokenMixer):
+    FIELDS: ClassVar = ("filter_hidden", "filter_features", "filter_frequency")
+    INITIALISATION: ClassVar = {"scaled": "output", "paper": "pytorch"}
+
     def __init__(self, config: Model) -> None:
         super().__init__()
         dim = config.dim
@@ -122,6 +127,44 @@ class HyenaMixer(TokenMixer):
         gate, value = self._gates(wide)
         long = state.long.extend(value[..., None], state.kernel)
         return self.project_out(gate * (long[..., 0] + self.skip * value))
+
+    @classmethod
+    def check(cls, config: Model) -> None:
+        if config.filter_features < 3 or config.filter_features % 2 == 0:
+            raise ValueError(
+                f"filter_features={config.filter_features} must be odd and at least 3: "
+                "the time, and pairs of waves"
+            )
+
+    @classmethod
+    def parameter_count(cls, config: Model) -> int:
+        dim, width, features = config.dim, config.filter_hidden, config.filter_features
+        projections = 3 * (dim**2 + dim) + dim**2 + dim
+        short, skip = 3 * dim * (SHORT + 1), dim
+        # three layers with biases, the last without, one shared vector of frequencies
+        network = (features + 1) * width + 2 * (width + 1) * width + width * dim + width
+        return projections + short + skip + config.context * features + network
+
+    @classmethod
+    def buffer_count(cls, config: Model) -> int:
+        """The time axis, and a decay per channel."""
+        return config.context + config.dim
+
+    @classmethod
+    def flops(cls, config: Model, time: int) -> float:
+        dim, width = config.dim, config.filter_hidden
+        network = 2.0 * time * (config.filter_features * width + 2 * width * width + width * dim)
+        short = 2.0 * time * 3 * dim * SHORT
+        return 8.0 * time * dim**2 + short + network + product_flops(time, dim, 1)
+
+    @classmethod
+    def state_bytes(cls, config: Model, time: int) -> int:
+        """Two rings of the context, and the last inputs of the short convolution."""
+        return 4 * (2 * min(time, config.context) * config.dim + (SHORT - 1) * 3 * config.dim)
+
+    @classmethod
+    def filter_heads(cls, config: Model) -> int:
+        return config.dim
 
 
 class HyenaState(RowState):

@@ -6,12 +6,14 @@ Two maps to positive features: `elu` (elu + 1, stable) and `exp`, the paper's (s
 exp of the key, the normaliser held above 1e-3), whose keys grow without bound.
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from toeplix.config import Model
-from toeplix.mixers.base import TokenMixer
+from toeplix.mixers.base import TokenMixer, check_heads
 from toeplix.mixers.filter import FilterBank
 from toeplix.mixers.ragged import RowState, selected
 
@@ -20,6 +22,8 @@ LEAST = {"elu": 1e-6, "exp": 1e-3}  # below which the normaliser is not allowed 
 
 
 class LinearMixer(TokenMixer):
+    FIELDS: ClassVar = ("heads", "feature_map")
+
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.heads = config.attention_heads
@@ -56,6 +60,25 @@ class LinearMixer(TokenMixer):
         if self.feature == "elu":
             return nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
         return q.softmax(-1) * q.shape[-1] ** -0.5, k.exp()
+
+    @classmethod
+    def check(cls, config: Model) -> None:
+        check_heads(config.dim, config.attention_heads)
+
+    @classmethod
+    def parameter_count(cls, config: Model) -> int:
+        return 4 * config.dim**2 + config.dim
+
+    @classmethod
+    def flops(cls, config: Model, time: int) -> float:
+        """Projections, and the recurrence: every position writes and reads a matrix per head."""
+        size = config.dim // config.attention_heads
+        recurrence = config.attention_heads * 2.0 * time * size * (size + 1) * 2
+        return 8.0 * time * config.dim**2 + recurrence
+
+    @classmethod
+    def state_bytes(cls, config: Model, time: int) -> int:
+        return 4 * config.dim * (config.dim // config.attention_heads + 1)
 
 
 class LinearState(RowState):

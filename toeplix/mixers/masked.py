@@ -6,6 +6,7 @@ Quadratic in time and memory. Positions from `context` on use the last row as a 
 """
 
 import math
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +20,8 @@ from toeplix.ops import toeplitz_continued
 
 
 class MaskedMixer(TokenMixer):
+    FIELDS: ClassVar = ("heads",)
+
     def __init__(self, config: Model) -> None:
         super().__init__()
         flat, dim, context = config.heads == 0, config.dim, config.context
@@ -83,6 +86,21 @@ class MaskedMixer(TokenMixer):
         return torch.einsum("hbs,bshc->bhc", self.weight[:, row, column.clamp(min=0)], whole)[
             :, None
         ]
+
+    @classmethod
+    def parameter_count(cls, config: Model) -> int:
+        projections = 2 * (config.dim**2 + config.dim) if config.heads else 0
+        return projections + (config.heads or 1) * (config.context**2 + config.context)
+
+    @classmethod
+    def flops(cls, config: Model, time: int) -> float:
+        projections = 4.0 * time * config.dim**2 if config.heads else 0.0
+        return projections + 2.0 * time**2 * config.dim
+
+    @classmethod
+    def state_bytes(cls, config: Model, time: int) -> int:
+        """The inputs that are still in the receptive field."""
+        return 4 * min(time, config.context) * config.dim
 
 
 class MaskedState(RowState):

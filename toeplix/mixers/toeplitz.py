@@ -8,6 +8,7 @@ gate          y * (W_gate x): data times data, the filters stay independent of t
 """
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -16,9 +17,13 @@ from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.channel import ACTIVATIONS
 from toeplix.mixers.filter import Filter, FilterBank, FilterState
+from toeplix.ops.flops import product_flops
 
 
 class ToeplitzMixer(TokenMixer):
+    FIELDS: ClassVar = ("heads", "kernels", "sequential", "frozen", "filter_init", "gate")
+    INITIALISATION: ClassVar = {"scaled": "scaled", "paper": "kaiming"}
+
     def __init__(self, config: Model) -> None:
         super().__init__()
         flat, dim = config.heads == 0, config.dim
@@ -58,3 +63,38 @@ class ToeplitzMixer(TokenMixer):
         if self.gate is not None:
             y = y * self.gate(x)
         return self.project_out(y)
+
+    @classmethod
+    def parameter_count(cls, config: Model) -> int:
+        linear = config.dim**2 + config.dim
+        heads = cls.filter_heads(config)
+        filters = config.sequential * heads * (config.kernels + 1) * config.context
+        return filters + (2 * linear if config.heads else 0) + (linear if config.gate else 0)
+
+    @classmethod
+    def flops(cls, config: Model, time: int) -> float:
+        heads, linear = cls.filter_heads(config), 2.0 * time * config.dim**2
+        product = product_flops(time, heads * config.kernels, config.dim // heads)
+        projections = 2 * linear if config.heads else 0.0
+        return projections + config.sequential * product + (linear if config.gate else 0.0)
+
+    @classmethod
+    def state_bytes(cls, config: Model, time: int) -> int:
+        """Two rings of the context for every filter: see ops/decoding/online.py."""
+        span = min(time, config.context)
+        return 4 * 2 * config.sequential * config.kernels * span * config.dim
+
+    @classmethod
+    def saved_activations(cls, config: Model) -> int | None:
+        """Heads keep the inputs of the filters and of the output projection, a gate both factors.
+
+        Frozen filters keep nothing of their own.
+        """
+        if config.sequential > 1 or config.kernels > 1 or config.dropout:
+            return None
+        kept = (2 if config.heads else 0) + (2 if config.gate else 0)
+        return kept - (config.frozen != "no" and (config.heads > 0 or not config.gate))
+
+    @classmethod
+    def filter_heads(cls, config: Model) -> int:
+        return config.heads or 1

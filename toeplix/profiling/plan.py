@@ -8,9 +8,10 @@ and 15% of their peak in bfloat16. On a CPU the peak is that of a float32 matmul
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toeplix.config import OWN
+from toeplix.architectures import ARCHITECTURES, forward_flops, parameters, state_bytes
 from toeplix.ops import dispatch
-from toeplix.profiling import counting, timing
+from toeplix.profiling import timing
+from toeplix.profiling.memory import activation_bytes
 from toeplix.training.run import Run
 
 STATE_BYTES = 16  # a parameter: weight, gradient, two moments of AdamW, in float32
@@ -60,19 +61,19 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
         raise ValueError(f"efficiency={share} must be in (0, 1]")
     model, rows = run.model, run.batch * run.grad_accum_steps * devices
     tokens = rows * model.context
-    forward = rows * counting.forward_flops(model, model.context)
+    forward = rows * forward_flops(model, model.context)
     step = forward * (4 if run.gradient_checkpointing else 3)
-    weights = counting.parameters(model) * STATE_BYTES
+    weights = parameters(model) * STATE_BYTES
     if run.parallel == "fsdp":
         weights = _divided(run, devices)
-    kept = counting.activation_bytes(model, max(2, run.batch), model.context)
+    kept = activation_bytes(model, max(2, run.batch), model.context)
     if run.gradient_checkpointing:  # the inputs of blocks, and the insides of one
         inputs = 4 * run.batch * model.context * model.dim * model.depth
         kept = kept // model.depth + inputs
     if run.precision != "float32":
         kept = kept * 5 // 8  # most is half as large; norms and filters stay
     return {
-        "parameters": counting.parameters(model),
+        "parameters": parameters(model),
         "tokens_per_step": tokens,
         "tokens": tokens * run.steps,
         "flops_per_step": step,
@@ -84,42 +85,29 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
         "seconds_per_step": step / (hardware.peak[run.precision] * share * devices),
         "seconds": step * run.steps / (hardware.peak[run.precision] * share * devices),
         "path": _path(run, hardware.kind),
-        "decode_bytes": _decode_bytes(run),
-        "decode_flops_per_token": 2 * counting.parameters(model),
+        "decode_bytes": state_bytes(model, model.context),
+        "decode_flops_per_token": 2 * parameters(model),
     }
 
 
 def _divided(run: Run, devices: int) -> int:
     """What a device keeps of everything, and what it gathers."""
     model = run.model
-    everything = gathered = counting.parameters(model)
-    if model.arch in OWN:  # the ends, a block, and the next one, which is on its way
-        gathered = counting.parameters(replace(model, depth=min(2, model.depth)))
+    everything = gathered = parameters(model)
+    if ARCHITECTURES[model.arch].sharded_by_block:  # embeddings and two blocks
+        gathered = parameters(replace(model, depth=min(2, model.depth)))
     return everything * STATE_BYTES // devices + GATHERED_BYTES * gathered
 
 
 def _path(run: Run, device: str) -> str:
     """What the operator does there: a rule that was tuned holds for the machine it was tuned on."""
     model = run.model
-    if model.arch not in ("toeplitz", "hyena"):
+    heads = ARCHITECTURES[model.arch].filter_heads(model)
+    if heads == 0:
         return "none: no long filters"
-    heads = model.dim if model.arch == "hyena" else model.heads or 1
     columns = run.batch * model.dim // heads
     rule = dispatch.current_rule() if device == "cpu" else dispatch.RULE
     return dispatch.choose(dispatch.AUTO, device, model.context, columns, rule)
-
-
-def _decode_bytes(run: Run) -> int:
-    """The state of one row at full context: two rings of the context, or keys and values."""
-    model = run.model
-    if model.arch == "mamba2":
-        return 4 * model.depth * 2 * model.dim * model.state_size
-    if model.arch == "linear":
-        return 4 * model.depth * model.dim * (model.dim // model.attention_heads + 1)
-    span = min(model.window, model.context) if model.arch == "window" else model.context
-    copies = 1 if model.arch == "masked" else 2
-    layers = model.depth * (model.sequential * model.kernels if model.arch in OWN else 1)
-    return 4 * copies * layers * span * model.dim
 
 
 def _memory() -> float:

@@ -12,13 +12,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toeplix.architectures import forward_flops
 from toeplix.checkpoint import load
 from toeplix.data import Tokenizer
 from toeplix.data.tokenizer import TOKENS
 from toeplix.explorer.filters import Filters, half
 from toeplix.files import MARK, check_output, read_json, write_output
 from toeplix.inference.generation import Sampling, generate
-from toeplix.profiling.counting import forward_flops
 from toeplix.training.logs import METRICS, read
 from toeplix.training.loop import MODEL, RECORD
 from toeplix.training.run import Run

@@ -20,14 +20,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from toeplix.architectures import build
+from toeplix.architectures import build, stored_numbers
 from toeplix.checkpoint import CONFIG, WEIGHTS, bounded, configured, contents, fill, own
 from toeplix.config import Model
 from toeplix.files import parse_json, reading, replace_file
 from toeplix.files.directories import made
 from toeplix.files.tensors import save_file
-from toeplix.model import LanguageModel, MixerLM
-from toeplix.profiling.counting import stored_numbers
+from toeplix.model import LanguageModel
 
 # what a decoder gets instead of the hidden state: controls, and the thing itself
 SIGNALS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -89,13 +88,13 @@ class Autoencoder(nn.Module):
         self.token, self.signal = token, SIGNALS[signal]
         self.norm = nn.LayerNorm(wide, elementwise_affine=False) if norm else nn.Identity()
         self.project = nn.Linear(wide // 2, dim)
-        _without_embedding(decoder)
+        decoder.remove_embedding()
         encoder.head = nn.Identity()  # type: ignore[assignment]
         if frozen:
             encoder.requires_grad_(False)
             encoder.eval()
         if embedding == "new":
-            table = _embedding(encoder)
+            table = encoder.input_embedding()
             nn.init.normal_(table.weight, std=float(table.weight.detach().std()))
             table.requires_grad_(True)
         self.still = frozen and embedding == "own"  # nothing inside the encoder is trained
@@ -123,18 +122,6 @@ class Autoencoder(nn.Module):
         if self.settings["frozen"]:
             self.encoder.eval()  # dropout would be noise in what is measured
         return self
-
-
-def _embedding(model: Any) -> nn.Embedding:
-    own = isinstance(model, MixerLM)
-    return model.embedding if own else model.backbone.get_input_embeddings()
-
-
-def _without_embedding(model: Any) -> None:
-    if isinstance(model, MixerLM):
-        model.embedding = nn.Identity()  # type: ignore[assignment]
-    else:
-        model.backbone.set_input_embeddings(nn.Identity())
 
 
 def autoencoder(encoder: Model, decoder: Model | None = None, **settings: Any) -> Autoencoder:

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from toeplix.architectures import build
 from toeplix.checkpoint import fill, own
-from toeplix.model import Block, LanguageModel, MixerLM
+from toeplix.model import Block, LanguageModel
 from toeplix.training.objective import Objective
 from toeplix.training.processes import Processes
 
@@ -47,7 +47,7 @@ def divided(objective: Objective, processes: Processes) -> nn.Module:
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(processes.device.type, (processes.count,))
-    for block in objective.model.blocks if isinstance(objective.model, MixerLM) else []:
+    for block in objective.model.sharded():
         fully_shard(block, mesh=mesh)
         # Processes have different documents, and must gather a block equally often: once for all groups
         # of documents. Inside, `forward`, as a call would gather again for each.

@@ -1,14 +1,10 @@
 """What is minimised, and the options of how: compiled, checkpointed, in which precision."""
 
-from collections.abc import Iterable
-from functools import partial
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from toeplix.model import LanguageModel, MixerLM
+from toeplix.model import LanguageModel
 from toeplix.training.loss import vocabulary_loss
 from toeplix.training.run import Run
 
@@ -37,19 +33,8 @@ class Objective(nn.Module):
 
 def prepare(model: LanguageModel, run: Run) -> None:
     """Checkpointing and compilation, block by block; names of weights stay as they are."""
-    blocks: Iterable[nn.Module]
-    if isinstance(model, MixerLM):
-        blocks = model.blocks
-        if run.gradient_checkpointing:
-            for block in blocks:  # replaced here, as a wrapping module would rename the weights
-                twice = partial(checkpoint, block.forward, use_reentrant=False)
-                block.forward = twice  # type: ignore[method-assign]
-    else:
-        blocks = [model.backbone]  # type: ignore[list-item]
-        if run.gradient_checkpointing:
-            model.backbone.gradient_checkpointing_enable(  # type: ignore[operator,union-attr]
-                gradient_checkpointing_kwargs={"use_reentrant": False}
-            )
+    if run.gradient_checkpointing:
+        model.enable_gradient_checkpointing()
     if run.compile:
-        for part in blocks:
+        for part in model.trunk():
             part.forward = torch.compile(part.forward, dynamic=True)

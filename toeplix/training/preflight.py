@@ -6,9 +6,9 @@ A run that fails here leaves nothing behind: directories are made last, and remo
 import os
 from pathlib import Path
 
+from toeplix.architectures import stored_numbers
 from toeplix.data import Store
 from toeplix.files import read_json, reading
-from toeplix.profiling.counting import stored_numbers
 from toeplix.training.logs import check_trackers
 from toeplix.training.run import Run
 

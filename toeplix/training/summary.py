@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from toeplix.architectures import parameters
 from toeplix.files import replace_file
-from toeplix.profiling import counting
 from toeplix.training.logs import SAMPLES, read
 from toeplix.training.run import Run
 
@@ -49,7 +49,7 @@ def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) ->
     found = {
         "model": f"{model.arch}, dim {model.dim}, depth {model.depth}, heads {model.heads}, "
         f"context {model.context}, vocabulary {model.vocab}",
-        "parameters": f"{counting.parameters(model):,}",
+        "parameters": f"{parameters(model):,}",
         "data": f"{run.data}, {run.protocol}",
         "steps": f"{run.steps:,} of {sizes} rows ({words})",
         "tokens": f"{tokens:,}",

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from toeplix.architectures import forward_flops
 from toeplix.config import Model
 from toeplix.experiments.engine.models import model
 from toeplix.experiments.engine.text_training import training_bytes
-from toeplix.profiling.counting import forward_flops
 
 NARROW = (16, 64, 128)
 STEP = 8  # widths that divide by four heads and suit the machine

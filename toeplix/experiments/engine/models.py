@@ -6,6 +6,7 @@ default of this library, "paper ..." what was published.
 
 from typing import Any
 
+from toeplix.architectures import ARCHITECTURES
 from toeplix.config import PAPER, Model
 
 Settings = dict[str, Any]
@@ -35,4 +36,5 @@ def model(settings: Settings, *, dim: int, depth: int, context: int, vocab: int)
     """The record of a model; a state space keeps dim/2 numbers a channel, a window half the context."""
     sizes: Settings = {"dim": dim, "depth": depth, "context": context, "vocab": vocab}
     ratios: Settings = {"state_size": max(1, dim // 2), "window": max(1, context // 2)}
-    return Model(**(ratios | settings | sizes))
+    used = ARCHITECTURES[settings.get("arch", Model.arch)].fields
+    return Model(**({name: ratios[name] for name in used & set(ratios)} | settings | sizes))

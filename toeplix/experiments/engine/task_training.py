@@ -109,7 +109,7 @@ def network(case: Case) -> Any:
 
 def learn(model: nn.Module, case: Case, work: Path) -> dict[str, Any]:
     """Steps to the end, or until all is right; loss and accuracy on the way."""
-    from toeplix.profiling import counting
+    from toeplix.architectures import forward_flops
 
     task = TASKS[case.task]
     train, held = task.texts(case, work)
@@ -127,10 +127,7 @@ def learn(model: nn.Module, case: Case, work: Path) -> dict[str, Any]:
     double = 2 if task.auto else 1
     return found | {
         "parameters": sum(weight.numel() for weight in model.parameters()),
-        "flops_per_step": 3
-        * case.batch
-        * double
-        * counting.forward_flops(case.record, case.context),
+        "flops_per_step": 3 * case.batch * double * forward_flops(case.record, case.context),
     }
 
 

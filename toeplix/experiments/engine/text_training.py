@@ -14,7 +14,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +79,7 @@ class Case(Sized):
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
     """Train, or take the model that is there, and say what it learned at which price."""
-    from toeplix.profiling import counting
+    from toeplix.architectures import forward_flops, parameters
     from toeplix.training import logs
     from toeplix.training.loop import Diverged
 
@@ -94,9 +94,9 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     found["loss"] = None if found["diverged"] else rows[-1]["val_loss"]
     found["bits_per_byte"] = None if found["diverged"] else rows[-1]["val_bits_per_byte"]
     found["curve"] = [[row["step"], round(row["val_loss"], 5)] for row in rows]
-    forward = counting.forward_flops(run.model, case.context)
+    forward = forward_flops(run.model, case.context)
     return found | {
-        "parameters": counting.parameters(run.model),
+        "parameters": parameters(run.model),
         "flops_per_step": 3 * case.batch * forward,
         "training_bytes": training_bytes(run.model, case.batch),
         "relative_time": relative_time(case, run.model),
@@ -159,7 +159,8 @@ def alone(work: Path, name: str) -> Iterator[None]:
 
 def training_bytes(config: Model, batch: int) -> int:
     """Weights, gradients and two moments in float32, and what is kept for backward."""
-    from toeplix.profiling.counting import activation_bytes, parameters
+    from toeplix.architectures import parameters
+    from toeplix.profiling.memory import activation_bytes
 
     return 16 * parameters(config) + activation_bytes(config, batch, config.context)
 
@@ -169,7 +170,8 @@ def relative_time(case: Case, config: Model) -> float:
     from toeplix.profiling import timing
     from toeplix.profiling.bench.training import prepare
 
-    reference = replace(config, **(models.PAPER_FLAT | {"arch": "toeplitz", "dim": case.reference}))
+    sizes = {"depth": config.depth, "context": config.context, "vocab": config.vocab}
+    reference = models.model(models.PAPER_FLAT, dim=case.reference, **sizes)
     calls = {
         "case": prepare("case", config, case.batch),
         "reference": prepare("reference", reference, case.batch),

@@ -19,13 +19,12 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from toeplix.architectures import build
+from toeplix.architectures import build, forward_flops
 from toeplix.config import Model
 from toeplix.mixers.filter import Filter
 from toeplix.model import LanguageModel
 from toeplix.ops import toeplitz_matrix
 from toeplix.profiling import timing
-from toeplix.profiling.counting import forward_flops
 from toeplix.training.allocator import keep_freed_memory
 from toeplix.training.loss import vocabulary_loss
 

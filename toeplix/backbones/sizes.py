@@ -1,0 +1,107 @@
+"""What is known about Hugging Face's architectures without importing transformers: settings and costs."""
+
+from toeplix.config import Model
+from toeplix.mixers.base import check_heads
+from toeplix.model import COMMON_FIELDS, Architecture, LanguageModel
+
+MAMBA_HEADS, MAMBA_CONVOLUTION = (
+    8,
+    4,
+)  # of Mamba 2: heads (and groups), taps of the short convolution
+
+
+class Backbone(Architecture):
+    """An architecture whose module `backbones.huggingface` builds."""
+
+    def build(self, config: Model) -> LanguageModel:
+        try:  # transformers is imported only when it is used
+            from toeplix.backbones.huggingface import BACKBONES
+        except ModuleNotFoundError as problem:
+            raise ValueError(
+                f"arch={config.arch!r} is Hugging Face's own: pip install 'toeplix[hf]' ({problem})"
+            ) from problem
+        return BACKBONES[config.arch](config)
+
+
+class Llama(Backbone):
+    """Attention over all earlier positions, SwiGLU of `mlp_ratio` dim."""
+
+    fields = frozenset({*COMMON_FIELDS, "heads", "mlp_ratio", "dropout"})
+
+    def check(self, config: Model) -> None:
+        check_heads(config.dim, config.attention_heads)
+
+    def parameters(self, config: Model) -> int:
+        d = config.dim
+        block = 4 * d * d + 3 * config.mlp_ratio * d * d + 2 * d  # attention, SwiGLU, two RMSNorms
+        head = 0 if config.tie_embeddings else d * config.vocab
+        return d * config.vocab + config.depth * block + d + head
+
+    def forward_flops(self, config: Model, time: int) -> float:
+        d = config.dim
+        matrices = 2.0 * time * (4 + 3 * config.mlp_ratio) * d * d
+        scores = 4.0 * d * self._attended(config, time)
+        return config.depth * (matrices + scores) + 2.0 * time * d * config.vocab
+
+    def state_bytes(self, config: Model, time: int) -> int:
+        """Keys and values."""
+        return 4 * 2 * config.depth * self._span(config, time) * config.dim
+
+    def _attended(self, config: Model, time: int) -> float:
+        """Pairs of positions in the lower triangle."""
+        return time * (time + 1) / 2
+
+    def _span(self, config: Model, time: int) -> int:
+        return time
+
+
+class SlidingWindow(Llama):
+    """Attention over the last `window` positions, itself included."""
+
+    fields = frozenset({*Llama.fields, "window"})
+
+    def _attended(self, config: Model, time: int) -> float:
+        outside = max(0, time - config.window)
+        return time * (time + 1) / 2 - outside * (outside + 1) / 2
+
+    def _span(self, config: Model, time: int) -> int:
+        return min(config.window, time)
+
+
+class Mamba2(Backbone):
+    """A selective state space model with a scalar decay per head."""
+
+    fields = frozenset({*COMMON_FIELDS, "state_size"})
+    extends_state = False  # Hugging Face's scan starts from nothing: one position at a time
+
+    def check(self, config: Model) -> None:
+        if 2 * config.dim % MAMBA_HEADS:
+            raise ValueError(
+                f"mamba2 has {MAMBA_HEADS} heads over 2 dim: dim={config.dim} is no multiple of 4"
+            )
+
+    def parameters(self, config: Model) -> int:
+        d, v, wide = config.dim, config.vocab, _convolved(config)
+        projection = d * (2 * d + wide + MAMBA_HEADS)  # gate, convolved channels, a step per head
+        short = wide * (MAMBA_CONVOLUTION + 1)
+        # per head: decay, skip and bias of the step; the norm of the inner channels; output, norm
+        block = projection + short + 3 * MAMBA_HEADS + 2 * d + 2 * d * d + d
+        head = (0 if config.tie_embeddings else d * v) + v
+        return d * v + config.depth * block + d + head
+
+    def forward_flops(self, config: Model, time: int) -> float:
+        d, wide = config.dim, _convolved(config)
+        matrices = 2.0 * time * (d * (2 * d + wide + MAMBA_HEADS) + 2 * d * d)
+        short = 2.0 * time * wide * MAMBA_CONVOLUTION
+        recurrence = 6.0 * time * 2 * d * config.state_size  # decay, write and read every state
+        return config.depth * (matrices + short + recurrence) + 2.0 * time * d * config.vocab
+
+    def state_bytes(self, config: Model, time: int) -> int:
+        """The state of the recurrence, and the last inputs of the short convolution."""
+        short = _convolved(config) * MAMBA_CONVOLUTION
+        return 4 * config.depth * (2 * config.dim * config.state_size + short)
+
+
+def _convolved(config: Model) -> int:
+    """Channels of the short convolution: inputs, and B and C of every group."""
+    return 2 * config.dim + 2 * MAMBA_HEADS * config.state_size
