@@ -2,7 +2,7 @@
 
     y[b, t, h, c] = sum over s <= t of kernel[h, t - s] * x[b, s, h, c]
 
-    toeplitz             a whole sequence             dense.py blocked.py transform.py fft.py halving.py
+    toeplitz             a whole sequence             dense.py blocked.py fft.py halving.py
     toeplitz_packed      documents laid end to end    packed.py
     toeplitz_padded      batches with padding         packed.py
     toeplitz_windowed    longer than the kernel       windowed.py
@@ -66,11 +66,11 @@ def toeplitz(
             in float32 inside, with or without autocast.
         kernel: filters `(h, n)` with `n >= t`.
         path: `"auto"` takes the fastest by length, columns and device (a measured rule, see
-            `toeplix.ops.dispatch`); `"dense"`, `"blocked"`, `"transform"`, `"fft"`, `"halving"` name one.
+            `toeplix.ops.dispatch`); `"dense"`, `"blocked"`, `"fft"`, `"halving"` name one.
         exact: with True, no rounding from the future reaches the past: whatever finite values
-            follow position t, the outputs up to t stay the same bit for bit. The paths `fft` and
-            `transform` do not promise this: their rounding errors scale with the largest value of the
-            whole sequence, so a spike of 1e4 in the future moves the past by about 1e-4 in float32.
+            follow position t, the outputs up to t stay the same bit for bit. The path `fft` does
+            not promise this: its rounding errors scale with the largest value of the whole
+            sequence, so a spike of 1e4 in the future moves the past by about 1e-4 in float32.
 
     Differentiable to any order in x and kernel (reverse mode); under `torch.compile` to first order.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from toeplix.ops import blocked, dense, dispatch, fft, halving, transform
+from toeplix.ops import blocked, dense, dispatch, fft, halving
 from toeplix.ops.contraction import Gradient
 
 
@@ -25,7 +25,6 @@ class Path(NamedTuple):
 PATHS: dict[str, Path] = {
     "dense": Path(dense.product, dense.gradient, exact=True),
     "blocked": Path(blocked.product, blocked.gradient, exact=True),
-    "transform": Path(transform.product, transform.gradient, exact=False),
     "fft": Path(fft.product, fft.gradient, exact=False, converts=True),
     "halving": Path(halving.product, halving.gradient, exact=True),
 }
