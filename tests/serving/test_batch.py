@@ -74,7 +74,7 @@ def test_company_changes_nothing(form):
 @torch.no_grad()
 def test_rows_that_are_not_here_are_rejected(form, rows):
     """And nothing has changed: the two that are here go on."""
-    model = build(Model(**(SIZES | FORMS[form]))).eval()
+    model = build(small(**(SIZES | FORMS[form]))).eval()
     found = []
     for wrong in (False, True):
         both = batch(model, life=50)
