@@ -95,7 +95,7 @@ def test_the_table_says_what_data_it_was():
     line = next(line for line in benchmarks.table([seen]) if "SWDE" in line["benchmark"])
     assert line["benchmark"] == "SWDE, contains *"
     assert line["data"] == "another split"
-    assert line["cut to the context"] == "75%"
+    assert line["truncated"] == "75%"
 
 
 def test_guessing_is_not_knowing():

@@ -108,7 +108,7 @@ def held(**levels):
 def test_capacity_above_the_others():
     verdict = capacity.holds(held(paper_flat=0.9))["C10"]
     assert verdict.holds is False, "above them, but not at half of their operations"
-    assert "0.67 of its operations" in verdict.ours
+    assert "0.67 of its FLOPs" in verdict.ours
     for row in (cheap := held(paper_flat=0.9)):
         row["flops_per_step"] /= 1 + row["model"].startswith("paper")
     assert capacity.holds(cheap)["C10"].holds is True

@@ -1,12 +1,12 @@
 """Experiments: every table and figure of the paper as one module of four functions.
 
-    cases(scale, rows)   what to measure; later cases may depend on rows that are there already
-    measure(case, work)  one case to numbers; whatever it trains lies in the directory `work`
-    figure(rows, published)   the drawing, from rows alone
-    holds(rows)          the paper's claims as predicates: holds, fails or undecided
+    cases(scale, rows)        the cases to measure; later cases may depend on rows that exist already
+    measure(case, work)       the measured numbers of one case; trained models are kept in `work`
+    figure(rows, published)   the figure, from rows alone
+    holds(rows)               verdicts on the paper's claims: holds, fails or undecided
 
-and the record `Case`, which is all that `measure` knows. Rows lie in results/<experiment>/<scale>.jsonl.
-To add an experiment, write such a module and name it here.
+A module also defines the record `Case`, the only input of `measure`. Rows are stored in
+results/<experiment>/<scale>.jsonl. To add an experiment, write such a module and add it to EXPERIMENTS.
 """
 
 import importlib
@@ -40,12 +40,12 @@ EXPERIMENTS = {
 
 @runtime_checkable
 class Experiment(Protocol):
-    """What a module of this package offers."""
+    """The functions and constants that every experiment module defines."""
 
     Case: type
     CLAIMS: tuple[str, ...]
-    COST: str  # of the laptop scale, in words
-    ALONE: bool  # its times are the result: one case at once
+    COST: str  # duration at the laptop scale, as text
+    ALONE: bool  # the experiment measures times, so one case runs at a time
 
     def cases(self, scale: Scale, rows: list[Row]) -> list[Any]: ...
 
@@ -59,7 +59,7 @@ class Experiment(Protocol):
 
 
 def load(name: str) -> Experiment:
-    """The module of an experiment."""
+    """Return the module of an experiment."""
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}, only {', '.join(EXPERIMENTS)}")
     return importlib.import_module(EXPERIMENTS[name])

@@ -1,11 +1,11 @@
-"""Benchmarks (Figure 1, right): small models on the tasks of the paper's table that there is data for.
+"""Benchmarks (Figure 1, right): scores of small models on the tasks of the paper's table.
 
-Models are those of the `training` experiment at equal width, at their best learning rate, all seeds;
-where they are trained already they are taken as they are. Published files of the data sets are looked
-for in $TOEPLIX_BENCHMARKS; without it there is the validation text alone. A model that has seen a few
-hundred thousand tokens can show little: which scores are above chance is said first, by how many
-standard errors. Chance is the best of three that know nothing: guessing among the choices, a model that
-says nothing (`toeplix.evaluation.null_model`), and untrained models.
+The models are those of the `training` experiment at equal width, at their best learning rate, with all
+seeds; models that are already trained are reused. Tasks are evaluated if their published data files are
+found in $TOEPLIX_BENCHMARKS; without it only the validation text is evaluated. Models trained on a few
+hundred thousand tokens can be expected to score near chance level, so every score is given as the number
+of standard errors above chance. The chance level is the best of three baselines: guessing among the
+choices, a null model with empty completions (`toeplix.evaluation.null_model`), and untrained models.
 """
 
 import contextlib
@@ -35,17 +35,17 @@ CLAIMS, ALONE = ("C14",), False
 COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
 CONTROLS = (SILENCE, "untrained")
-LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions of each task
+LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions per task
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
-SCORES = "benchmarks"  # the part of rows that hold scores; the others choose learning rates
-NOTHING: dict[str, Any] = {"scores": {}, "cuts": [], "notes": {}}  # of a case without scores
-ABOVE = 3.0  # standard errors above chance that count
+SCORES = "benchmarks"  # `part` of the rows with scores; the other rows tune learning rates
+NOTHING: dict[str, Any] = {"scores": {}, "cuts": [], "notes": {}}  # result of a case without scores
+ABOVE = 3.0  # standard errors above chance from which a score counts as above chance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case(text_training.Case):
-    """A training run, and the tasks that its model is asked."""
+    """A training run, and the tasks on which its model is evaluated."""
 
     tasks: tuple[str, ...] = ()
     limit: int | None = None
@@ -61,7 +61,7 @@ def data_root() -> Path | None:
 
 @functools.lru_cache
 def available(root: Path | None) -> tuple[str, ...]:
-    """Tasks of the table, and WikiText, whose published files are there."""
+    """Return the tasks of the table, and WikiText, whose data files are found in `root`."""
     if root is None:
         return ()
     from toeplix.evaluation.data import MissingData, sources
@@ -109,7 +109,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def _untrained(case: Case, work: Path) -> Path:
-    """The checkpoint of a Toeplitz model as it is drawn."""
+    """Return the checkpoint of a Toeplitz model at its initialisation."""
     import torch
 
     from toeplix import build, save
@@ -129,7 +129,7 @@ def _scores(case: Case, model: str) -> dict[str, Any]:
         return NOTHING
     from toeplix.evaluation.harness import evaluate
 
-    with contextlib.redirect_stderr(io.StringIO()):  # a bar for each task, among the cases' lines
+    with contextlib.redirect_stderr(io.StringIO()):  # hide the progress bar of each task
         report = evaluate([model], case.tasks, root=data_root(), limit=case.limit)
     found = {(row["task"], row["metric"]): row for row in report.rows}
     scores = {line.label: score for line in TABLE if (score := line.score(found))}
@@ -143,13 +143,13 @@ def _scores(case: Case, model: str) -> dict[str, Any]:
 
 
 def _finite(score: Score) -> dict[str, Any]:
-    """JSON has no NaN."""
+    """Return a score as a dict with None instead of NaN, which JSON does not have."""
     error = None if math.isnan(score.error) else score.error
     return score._asdict() | {"error": error}
 
 
 def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows with scores by model, controls too, of the longest list of tasks."""
+    """Return the rows with scores by model, controls included, for the longest list of tasks."""
     scored = [row for row in rows if row["part"] == SCORES]
     longest: list[str] = max((row["tasks"] for row in scored), key=len, default=[])
     return {
@@ -159,22 +159,22 @@ def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def above_chance(models: dict[str, list[Row]], name: str, line: paper.Row) -> float | None:
-    """Standard errors by which a model's mean over seeds lies above chance; None without scores."""
+    """Return how many standard errors a model's mean over seeds is above chance; None without scores."""
     scores = _line(models[name], line)
     if not scores:
         return None
     value = statistics.fmean(score["value"] for score in scores)
-    # the seeds answer the same questions: their errors do not shrink with their number
+    # all seeds answer the same questions, so more seeds do not reduce the standard error
     least = 100 / scores[0]["questions"]
     error = max(least, *(score["error"] or 0.0 for score in scores))
     return (value - chance(models, line)) / error
 
 
 def chance(models: dict[str, list[Row]], line: paper.Row) -> float:
-    """Percent of the best that knows nothing.
+    """Return the chance level in percent: the score of the best baseline.
 
-    GLUE's choices are two or three, and a constant answer has a Matthews correlation of zero: the mean
-    of a part of its tasks is compared with a coin, which is at least as good.
+    GLUE has two or three choices, and a constant answer has a Matthews correlation of zero. The mean over
+    some of its tasks is compared with 50%, which is at least the score of guessing.
     """
     guessing = 50.0 if line.label == "GLUE" else line.chance or 0.0
     controls = [_line(models[name], line) for name in CONTROLS]
@@ -187,7 +187,7 @@ def _line(rows: list[Row], line: paper.Row) -> list[dict[str, Any]]:
 
 
 def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | None:
-    """Toeplitz minus Hyena in percent, mean over lines, paired by seed."""
+    """Return Toeplitz's score minus Hyena's in percent, averaged over lines, paired by seed."""
     models = evaluated(rows)
 
     def means(name: str) -> dict[int, float]:
@@ -202,7 +202,7 @@ def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | Non
 
 
 def holds(rows: list[Row]) -> dict[str, Verdict]:
-    """Judged by the lines in which one of the two is above chance: elsewhere nothing is measured."""
+    """Judge C14 by the lines in which Toeplitz or Hyena is above chance; the others measure nothing."""
     models = evaluated(rows)
     if not all(models[name] for name in ("toeplitz", "hyena", *CONTROLS)):
         return {}
@@ -236,7 +236,9 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             values = [row[field] for row in seeds if row.get(field)]
             if values:
                 score = f"{statistics.fmean(values):.3f}"
-                found.append({"benchmark": f"{label}, bits a byte", "model": name, "score": score})
+                found.append(
+                    {"benchmark": f"{label}, bits per byte", "model": name, "score": score}
+                )
         for line in TABLE:
             scores = _line(seeds, line)
             if not scores:
@@ -250,7 +252,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             if name in COMPARED:
                 errors = above_chance(models, name, line)
                 shown["above chance, standard errors"] = f"{errors:.1f}"
-                shown["cut to the context"] = cut(seeds[0], line)
+                shown["truncated"] = cut(seeds[0], line)
             part = f"{scores[0]['tasks']} of {len(line.tasks)} tasks"
             parts = [part] if scores[0]["tasks"] < len(line.tasks) else []
             shown["data"] = "; ".join([*parts, *filter(None, [scores[0]["note"]])])
@@ -259,12 +261,12 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def _star(score: dict[str, Any]) -> str:
-    """Where the questions are not those of the benchmark."""
+    """Return a star if the questions are not those of the benchmark."""
     return " *" if score["note"] else ""
 
 
 def cut(row: Row, line: paper.Row) -> str:
-    """The share of prompts and texts of a line's tasks that did not fit the context."""
+    """Return the fraction of prompts of a line's tasks that were truncated to the context."""
     counts = [
         (int(count), int(seen))
         for told in row["cuts"]
@@ -280,7 +282,7 @@ def cut(row: Row, line: paper.Row) -> str:
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:
-    """Scores minus chance, in standard errors; and the published scores in percent, hollow."""
+    """Plot scores above chance in standard errors, and the published scores in percent (hollow)."""
     drawing = style.canvas(2)
     ours, theirs = drawing.subplots(1, 2)
     places = range(len(TABLE))

@@ -1,13 +1,15 @@
-"""Capacity (Figures 4b, d and S2, right): how long a text can one hidden state hold, if trained to?
+"""Capacity (Figures 4b, d and S2, right): the longest text that one trained hidden state can represent.
 
-Encoder and decoder of one architecture, trained together to give back natural text from the hidden
-state of its last token, at growing lengths. All states are brought to the same size before they are
-unrolled, and all rates are tuned on one grid; "as published" leaves the states as they are and trains
-Mamba 2 at half the rate. Parts: equal width; equal compute (as wide as costs what Hyena does); longer
-training, for what is held and what is learned late are different things; the last two at the middle
-length and at the longest that all are asked.
+Encoder and decoder have the same architecture and are trained together to reconstruct natural text from
+the hidden state of its last token, at increasing lengths. All hidden states are normalised to the same
+size before they are unrolled, and all learning rates are tuned on one grid. The part "as published" does
+not normalise the states and trains Mamba 2 at half the learning rate. Parts: equal width; equal compute
+(each model at the width at which it needs Hyena's FLOPs); longer training, which separates capacity from
+slow learning. The last two parts are measured at the middle length and at the longest length that all
+models have.
 
-A window of half the text reaches its first token in no two layers: what it misses is not capacity.
+Two layers of attention with a window of half the text do not cover its first token. Their low accuracy is
+a limit of the receptive field, not of capacity.
 """
 
 import statistics
@@ -24,8 +26,8 @@ from toeplix.experiments.engine.task_training import Case, best_rate, groups, tu
 CLAIMS, ALONE = ("C10", "C11"), False
 COST = "45 minutes on two cores with --jobs 2"
 RATES = (1e-2, 4e-3)
-LONGER = (1, 2, 4)  # lengths over the first; farther for those that hold the last
-PATIENCE = 4  # steps of longer training over those of the others
+LONGER = (1, 2, 4)  # multiples of the first length; then doubled while a model reaches BROKEN
+PATIENCE = 4  # steps of longer training as a multiple of the other parts' steps
 BROKEN = 0.9  # accuracy below which a length is too long
 COMPARED: dict[str, dict[str, Any]] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
@@ -41,8 +43,8 @@ ANCHOR = "hyena"
 SLOW = ("mamba2",)  # on a CPU: equal compute at the middle length only
 PATIENT = ("paper flat", "paper 4 heads", "hyena")  # longer training, at both lengths
 LATE = (*PATIENT, "toeplitz", "frozen flat")  # at the middle length
-CLAIMED = 0.5  # of the others' operations, at most, that the paper says it needs
-PUBLISHED = {"paper flat": 1.0, "hyena": 1.0, "mamba2": 0.5}  # rates over the tuned ones' first
+CLAIMED = 0.5  # the paper claims that TMM needs at most this fraction of the other models' FLOPs
+PUBLISHED = {"paper flat": 1.0, "hyena": 1.0, "mamba2": 0.5}  # learning rates over the grid's first
 TMM = ("paper flat", "paper 4 heads")
 SIZES: task_training.Sizes = {
     "paper": {
@@ -61,7 +63,7 @@ SIZES: task_training.Sizes = {
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    """Rates are tuned at the middle length, and kept at the others."""
+    """Return the cases; learning rates are tuned at the middle length and kept at the others."""
     first = SIZES[scale.name]["context"]
     middle, last = first * LONGER[len(LONGER) // 2], first * LONGER[-1]
     found, rates = [], {}
@@ -101,7 +103,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def lengths(rows: list[Row], name: str, first: int) -> list[int]:
-    """Those of all models, and twice the last for as long as a model holds it."""
+    """Return the lengths of a model: those of all models, doubled while its accuracy reaches BROKEN."""
     found = [first * times for times in LONGER]
     while held(rows, name, found[-1]):
         found.append(2 * found[-1])
@@ -120,7 +122,7 @@ def _case(scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> Ca
 
 
 def _width(scale: Scale, name: str, context: int) -> int:
-    """At which a model costs what Hyena does."""
+    """Return the width at which a model needs as many FLOPs as Hyena."""
     sizes = {key: SIZES[scale.name][key] for key in ("depth", "vocab")} | {"context": context}
     anchor = model(COMPARED[ANCHOR], dim=SIZES[scale.name]["dim"], **sizes)
     return equal_cost.width(COMPARED[name], anchor, equal_cost.compute, SIZES[scale.name]["batch"])
@@ -155,7 +157,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
-    """What every model keeps, and the first length at which it falls below BROKEN."""
+    """Return the accuracy of every model, and the first length at which it is below BROKEN."""
     found = []
     for line in accuracies.table(rows):
         wide = line["part"] == "equal width" and line["model"] in COMPARED
@@ -164,7 +166,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def breaks(rows: list[Row], name: str) -> str:
-    """The shortest length at which the mean accuracy is below BROKEN."""
+    """Return the shortest length at which the mean accuracy is below BROKEN, as text."""
     found = {
         group[0]["context"]: statistics.fmean(row["accuracy"] for row in group)
         for group in groups(rows, part="equal width", model=name)
@@ -174,7 +176,7 @@ def breaks(rows: list[Row], name: str) -> str:
 
 
 def kept(rows: list[Row], name: str) -> dict[int, float]:
-    """Accuracy over the lengths of all models by seed, where every length was measured."""
+    """Return the mean accuracy over the lengths that all models have, by seed."""
     shared = set.intersection(
         *(
             {group[0]["context"] for group in groups(rows, part="equal width", model=each)}
@@ -211,7 +213,7 @@ def _above(rows: list[Row]) -> Verdict:
         more = intervals.difference(scores[other], scores[best])
         share = _share(rows, best, other)
         answers += [intervals.below(more), share <= CLAIMED]
-        words.append(f"{other} minus {best}: {more}, which needs {share:.2f} of its operations")
+        words.append(f"{other} minus {best}: {more} ({best} needs {share:.2f} of its FLOPs)")
     late = groups(rows, part="longer training")
     longest = max((group[0]["context"] for group in late), default=0)
     words += [
@@ -233,7 +235,7 @@ def _share(rows: list[Row], name: str, other: str) -> float:
 
 
 def _trainable(rows: list[Row]) -> Verdict:
-    """At the one length where all of them are measured."""
+    """Judge C11 at the one length at which all frozen and trained models are measured."""
     at = groups(rows, model="ones flat")[0][0]["context"]
 
     def of(name: str) -> list[Row]:

@@ -1,8 +1,8 @@
 """Time and memory against context length (sections 4 and 5): exponents, and prefill against attention.
 
-Three things, at lengths from 128 to 65536: one product of the operator by its dense and FFT paths; a
+Three measurements at lengths from 128 to 65536: one product of the operator by its dense and FFT paths; a
 training step of one layer; prefill of a prompt by the whole model. A power of n is fitted to lengths from
-2048 on; n log n looks like n^1.1 there, n^2 like n^2.
+2048 on, where n log n fits as about n^1.1.
 """
 
 import math
@@ -19,16 +19,20 @@ from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 
 CLAIMS, ALONE = ("C19", "C20"), True
-COST = "8 minutes on two cores that do nothing else"
+COST = "8 minutes on two idle cores"
 COMPARED = ("toeplitz", "paper flat", "hyena", "masked", "llama")
-LONGEST = {"masked": 8192, "llama": 16384, "dense": 8192}  # beyond it minutes, or too much memory
-SPAN = 32  # of lengths, in which exponents are fitted: shorter ones cost what a call costs
+LONGEST = {
+    "masked": 8192,
+    "llama": 16384,
+    "dense": 8192,
+}  # longer ones take minutes or too much memory
+SPAN = 32  # exponents are fitted from longest / SPAN on; below, the overhead of calls dominates
 PATHS = ("dense", "blocked", "fft")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One thing at one length."""
+    """One measurement at one length."""
 
     what: str  # "operator", "training" or "prefill"
     context: int
@@ -73,7 +77,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def prepare(case: Case, name: str) -> Any:
-    """What is timed, ready to be called."""
+    """Return the function that is timed, with its inputs and model prepared."""
     import torch
 
     from toeplix.architectures import build
@@ -102,7 +106,7 @@ def prepare(case: Case, name: str) -> Any:
 
 
 def fitted(rows: list[Row], what: str, name: str, column: str = "seconds") -> Interval | None:
-    """The exponent of n over the last `SPAN` of lengths, with its interval from the regression."""
+    """Fit the exponent of n to lengths from longest / `SPAN` on, with its 95% interval."""
     points = sorted(
         (math.log(row["context"]), math.log(row[column][name]))
         for row in rows

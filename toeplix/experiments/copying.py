@@ -1,9 +1,10 @@
-"""Copying (Figure 5): how fast models learn to say their input once more.
+"""Copying (Figure 5): how many steps models need to learn to copy their input.
 
-The paper repeats natural text without a sign between: the lag is constant, and a single tap of a filter
-solves it. So we also copy at a variable lag after a sign (and look at texts twice as long as those that
-were trained, from the longest of them on), backwards, and what was selected between blanks, all of random
-tokens. Steps to 95% accuracy; "area" is the mean accuracy over all steps of a run.
+The paper repeats natural text without a delimiter: the lag is constant, and a single tap of a filter
+solves the task. We add three tasks on random tokens: copying after a delimiter, at a variable lag (also
+evaluated on texts up to twice as long as in training); reversed copying; and selective copying of the
+tokens between blanks. Reported are the steps to 95% accuracy and the "area", which is the mean accuracy
+over all steps of a run.
 """
 
 from typing import Any
@@ -27,9 +28,9 @@ COMPARED: dict[str, dict[str, Any]] = {
     "frozen 4 heads": PAPER_HEADS | {"frozen": "random"},
 }
 HARDER = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
-NARROWER = (2, 4, 8, 16, 32)  # by which the width is divided
+NARROWER = (2, 4, 8, 16, 32)  # divisors of the width
 TMM = ("paper flat", "paper 4 heads")
-NEAR = 0.05  # of the area within which two models are called equal
+NEAR = 0.05  # difference of areas below which two models count as equal
 SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8000, "dim": 512, "depth": 16, "context": 1024, "batch": 64, "steps": 10_000,
@@ -76,7 +77,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def _lagged(scale: Scale, name: str, part: str, **other: Any) -> Case:
-    """Of random tokens, so that nothing can be guessed."""
+    """Return a case of a task on random tokens, so that nothing can be predicted from language."""
     fields: dict[str, Any] = {"data": "", "task": PARTS[part], "part": part}
     fields["stretch"] = 2 if part == "variable lag" else 1
     return Case.at(scale, LAGS, name, COMPARED[name], **(fields | other))
@@ -137,7 +138,7 @@ def _order(here: dict[str, list[Row]], narrow: list[Row]) -> Verdict:
 
 
 def _trainable(here: dict[str, list[Row]]) -> Verdict:
-    """Frozen filters do not get there, and of the paper's models the flat one is first."""
+    """Judge C13: frozen filters do not reach TARGET, and the flat TMM has the largest area."""
     flat = here["paper flat"]
     rivals = [name for name in here if name not in ("paper flat", "toeplitz")]
     frozen = intervals.mean([row["accuracy"] for row in here["frozen flat"]])

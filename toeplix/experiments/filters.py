@@ -1,7 +1,7 @@
-"""Filters as matrices (Figure S5), and how recent what they read is.
+"""Filters as matrices (Figure S5), and their recency bias.
 
-Recency is the share of a filter's energy in the newest eighth of its taps: 1/8 for noise, 1 for a filter
-that looks back over an eighth of the context only.
+Recency is the fraction of a filter's energy in the newest eighth of its taps: 1/8 for noise, 1 for a
+filter whose receptive field is an eighth of the context.
 """
 
 import statistics
@@ -19,8 +19,8 @@ from toeplix.experiments.engine.trained_filters import Case, chosen, groups, rou
 CLAIMS, ALONE = ("C17",), False
 COST = "seconds after `index`"
 PART = 8
-NONE = 0.05  # above 1/8: what still counts as no bias
-LAYERS = 4  # drawn
+NONE = 0.05  # recency up to 1/8 plus this counts as no bias
+LAYERS = 4  # layers in the figure
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
@@ -28,7 +28,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
-    """Taps, recency, mean lag and nearest shift of every filter."""
+    """Return taps, recency, mean lag and nearest shift of every filter."""
     from toeplix.reports.filters import layers
     from toeplix.spectral.lags import lags
 
@@ -53,7 +53,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:
-    """The first layers of each model: the whole matrix above, its corner at the diagonal below."""
+    """Plot the first layers of each model: the whole matrices, then their corners at the diagonal."""
     from toeplix.spectral.singular import matrix
 
     shown = groups(rows)
@@ -78,7 +78,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 
 
 def recency(rows: list[Row]) -> dict[int, float]:
-    """Mean over the filters of a model, by seed."""
+    """Return the mean recency over the filters of a model, by seed."""
     return {
         row["seed"]: statistics.fmean(entry["recency"] for entry in row["filters"]) for row in rows
     }

@@ -1,7 +1,7 @@
-"""Frozen filters (Figure S2, left): is learning them necessary, and do heads soften it?
+"""Frozen filters (Figure S2, left): the cost of not training filters, without and with heads.
 
-The paper's model with filters trained, frozen as drawn (Kaiming noise), or frozen at ones (a running
-sum), flat and with 4 heads.
+The paper's model with trained filters, with filters frozen at their initialisation (Kaiming noise), and
+with filters frozen at ones (a running sum), each flat and with 4 heads.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 
 def holds(rows: list[Row]) -> dict[str, Verdict]:
     groups = at_best(rows)
-    prices = {}  # of freezing, by seed
+    prices = {}  # loss with frozen filters minus loss with trained filters, by seed
     for kind in ("flat", "4 heads"):
         free, fixed = (losses(groups.get(f"{how} {kind}", [])) for how in ("paper", "frozen"))
         if not set(free) & set(fixed):
@@ -48,7 +48,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     flat, heads = (intervals.mean(list(price.values())) for price in prices.values())
     softer = intervals.difference(prices["4 heads"], prices["flat"])
     words = (
-        f"frozen minus trained, flat: {flat}; with 4 heads: {heads}; heads soften it by {softer}"
+        f"frozen minus trained, flat: {flat}; with 4 heads: {heads}; 4 heads minus flat: {softer}"
     )
     answer = intervals.every(
         intervals.below(flat.flipped), intervals.below(heads.flipped), intervals.below(softer)

@@ -1,8 +1,8 @@
-"""Indices of filters (Table 1): certified, and beside what untrained filters have.
+"""Indices of filters (Table 1): certified, and compared with the index of untrained filters.
 
-The published table is drawn hollow. It was made by a routine with a sign error, and large indices are
-where filters of noise start: see `toeplix spectrum --errata`. Our default starts at index 0 instead, and
-is trained beside the paper's.
+The published table is plotted hollow. It was computed by a routine with a sign error, and its large
+indices are those of filters initialised with noise: see `toeplix spectrum --errata`. The filters of our
+default model have index 0 at initialisation, so it is trained as well.
 """
 
 import statistics
@@ -19,9 +19,12 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.trained_filters import Case, chosen, groups
 
 CLAIMS, ALONE = ("C15", "C16"), False
-COST = "8 minutes on two cores with --jobs 2, then `symbols` and `filters` are free"
-NEAR, LARGE = 0.02, 0.1  # of n - 1: what counts as near 0, and as large
-PERFECT = 0.99  # of tokens
+COST = "8 minutes on two cores with --jobs 2; `symbols` and `filters` reuse its models"
+NEAR, LARGE = (
+    0.02,
+    0.1,
+)  # -index / (n - 1) up to which an index is near 0, and from which it is large
+PERFECT = 0.99  # accuracy from which a model copies perfectly
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
@@ -29,7 +32,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
-    """Index of every filter, of all of them one after another, and how the model does its task."""
+    """Return the index of every filter, the index of their composition, and the score on the task."""
     from toeplix.reports.filters import layers
     from toeplix.spectral import index
     from toeplix.spectral.null_distribution import noise
@@ -58,7 +61,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def _composed(kernels: list[torch.Tensor]) -> int | None:
-    """The index of all filters one after another: that of their convolution."""
+    """Return the index of the composition of all filters, which is that of their convolution."""
     from toeplix.spectral import index
 
     def convolved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -71,7 +74,7 @@ def _composed(kernels: list[torch.Tensor]) -> int | None:
 
 
 def shares(rows: list[Row], part: str | None = None) -> list[float]:
-    """Mean of -index / (n - 1), a number a model: 0 to 1, and 1/2 for noise; of one part, or all."""
+    """Return the mean of -index / (n - 1) of each model, for one part or all; 1/2 for noise."""
     found = []
     for row in rows:
         values = [
@@ -85,7 +88,7 @@ def shares(rows: list[Row], part: str | None = None) -> list[float]:
 
 
 def zs(rows: list[Row], part: str | None = None) -> list[float]:
-    """Of the filters of all rows, against noise."""
+    """Return the z-scores of the filters of all rows against noise."""
     return [
         entry["z"]
         for row in rows
@@ -99,7 +102,7 @@ def parts(rows: list[Row]) -> list[str]:
 
 
 def figure(rows: list[Row], published: list[Row]) -> Any:
-    """-index / (n - 1) of every filter; the grey band is noise."""
+    """Plot -index / (n - 1) of every filter; the grey band is noise."""
     columns = 2 if published else 1
     drawing = style.canvas(columns, width=6.2, height=4.2)
     axes = drawing.subplots(1, columns, squeeze=False)[0]
@@ -119,7 +122,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
             _band(axes[0], group[0]["context"], place)
     axes[0].set_yticks(range(len(places)), places, fontsize=7)
     axes[0].invert_yaxis()
-    style.finish(axes[0], x="-index / (n - 1)", y="", title="certified; grey: noise, 2 deviations")
+    style.finish(axes[0], x="-index / (n - 1)", y="", title="certified; grey: noise, ± 2 std")
     if published:
         for place, row in enumerate(published):
             span = row["context"] - 1
@@ -184,7 +187,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     words = [f"-index/(n-1), noise 0.5: language {near}"]
     words += [f"{name} {value}" for name, value in large.items()]
     if ours:
-        words.append(f"language from our start {intervals.mean(shares(ours))}")
+        words.append(f"language, our initialisation {intervals.mean(shares(ours))}")
     z = {"language": zs(language), "copy": zs(copy), "autoencoder": zs(coders)}
     words.append(
         "mean z against noise: "
@@ -194,7 +197,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
 
 
 def _retention(rows: list[Row]) -> Verdict:
-    """Models that copy perfectly, and whether each has filters that no operator inverts."""
+    """Judge C16 by the models that copy perfectly and the filters among theirs with an index below 0."""
     perfect = [row for row in rows if (row["accuracy"] or 0.0) >= PERFECT]
     singular = [
         row for row in perfect if any(entry["index"] not in (0, None) for entry in row["filters"])
@@ -207,7 +210,7 @@ def _retention(rows: list[Row]) -> Verdict:
                 total, added = total + 1, added + (value == sum(each))
     words = (
         f"{len(perfect)} models reach {PERFECT:.0%}, {len(singular)} of them with filters of index "
-        f"below 0; the index of all layers together is the sum of theirs in {added} of {total} stacks"
+        f"below 0; the index of the composed layers is the sum of theirs in {added} of {total} stacks"
     )
     if not perfect:
         return Verdict(holds=None, ours=words)

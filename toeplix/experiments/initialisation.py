@@ -1,7 +1,7 @@
 """Initialisation: from the paper's model to this library's default, one change at a time.
 
-Each row adds one change to the row before: the mixer first in a block; scaled weights and a final norm;
-filters that fall with the lag instead of noise; a gate.
+Each row adds one change to the row before: the mixer before the channel layer; scaled weights and a final
+norm; filters that decay with the lag instead of noise; a gate.
 """
 
 from typing import Any

@@ -1,9 +1,10 @@
 """Linear attention (Figure S0): where and why the exponential feature map diverges.
 
 The published linear Transformer takes exp of its keys without subtracting a maximum, and divides by a
-running sum. Here sums are kept in float32, where exp overflows at 88; in the half precision of the
-authors' runs it overflows at 11.1, so the largest key of a trained model says how near it was. Beside it
-the stable form (elu + 1, Katharopoulos et al. 2020), both also at ten times the highest rate.
+running sum. Here sums are kept in float32, where exp overflows at 88. In the half precision of the
+authors' runs it overflows at 11.1, so the largest key of a trained model shows how close that run was to
+overflow. The baseline is the stable feature map (elu + 1, Katharopoulos et al. 2020). Both are also
+trained at ten times the highest learning rate of the grid.
 """
 
 from pathlib import Path
@@ -28,7 +29,7 @@ COMPARED: dict[str, dict[str, Any]] = {
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     found = text_training.tuned(scale, COMPARED, rows)
-    hot = 10 * max(scale.rates or (5e-4,))  # where it breaks, if not before
+    hot = 10 * max(scale.rates or (5e-4,))  # high enough to diverge
     for name in ("linear exp", "linear elu"):
         for seed in scale.seeds:
             settings = COMPARED[name]
@@ -46,7 +47,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def largest_key(case: Case, work: Path, run: str) -> float:
-    """Of a trained model on a batch of validation text."""
+    """Return the largest key of a trained model on a batch of validation text."""
     import torch
 
     from toeplix.checkpoint import load
@@ -85,7 +86,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     calm = [row for row in gone if not row["part"]]
     words = (
         f"exp minus full attention: {slow}; diverged in {len(calm)} of {len(exps) - len(hot)} runs of "
-        f"the grid, and in {len(gone) - len(calm)} of {len(hot)} at ten times its highest rate"
+        f"the grid, and in {len(gone) - len(calm)} of {len(hot)} at ten times its highest learning rate"
     )
     keys = [row["largest_key"] for row in exps if row.get("largest_key") is not None]
     words += (

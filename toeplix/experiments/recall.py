@@ -1,15 +1,15 @@
-"""Recall: finding in the context what was said about something.
+"""Associative recall: retrieving the value of a key from the context.
 
-Not in the paper, whose copying needs no look at the content. Multi-query associative recall (as in
-zoology) over numbers of pairs and widths, with noise between the pairs, with keys and values of several
-tokens, a phone book, and induction. A mixer that does not depend on its data has the same weights for
-every input: where things stand can be learned, which of them is meant cannot, except through gates and
-channels.
+The paper has no such task, and its copying task does not depend on content. Measured are multi-query
+associative recall (as in zoology) for several numbers of pairs and widths, with noise between the pairs,
+and with keys and values of several tokens; a phone book; and induction. A mixer whose weights do not
+depend on its input has the same weights for every text: it can learn positions, but it can select a key
+only through gates and channel layers.
 
-A Transformer is the positive control: what it does not learn says nothing about the others. It learns
-such tasks all at once, after a wait, and only with batches large enough; sizes are such that it learns
-pairs. So that slow is not taken for unable, the middle number of pairs and induction are trained for
-longer too, all seeds.
+The Transformer is the positive control: a task that it does not learn supports no conclusion about the
+others. It learns such tasks suddenly, after a plateau, and only with large batches; sizes are chosen so
+that it learns pairs. To separate slow learning from inability, the middle number of pairs and induction
+are also trained for longer, with all seeds.
 """
 
 import functools
@@ -32,12 +32,12 @@ COST = "35 minutes on two cores with --jobs 2"
 RATES = (1e-3, 4e-3)
 NAMES = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
 COMPARED = {name: MODELS[name] for name in NAMES}
-SEEDS = 2  # beside the middle number of pairs and longer training, which have them all
-SLOW = ("mamba2",)  # on a CPU: one number of pairs only
-PATIENCE = 3  # steps of longer training over those of the others
-LONGER = ", longer"  # the end of a part's name
-PAIRS = (16, 8, 4)  # by which the context is divided
-WIDTHS = (2,)  # by which the width is divided
+SEEDS = 2  # the middle number of pairs and longer training have all seeds
+SLOW = ("mamba2",)  # slow on a CPU, so one number of pairs only
+PATIENCE = 3  # steps of longer training as a multiple of the other parts' steps
+LONGER = ", longer"  # suffix of a part's name
+PAIRS = (16, 8, 4)  # divisors of the context
+WIDTHS = (2,)  # divisors of the width
 SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8192, "dim": 128, "depth": 2, "context": 256, "batch": 64, "steps": 100_000,
@@ -55,12 +55,12 @@ SIZES: task_training.Sizes = {
 
 
 def numbers(context: int) -> list[int]:
-    """Of pairs that are compared; the last fills the context."""
+    """Return the numbers of pairs that are compared; the last fills the context."""
     return [max(1, context // share) for share in PAIRS]
 
 
 def others(context: int) -> dict[str, tuple[str, dict[str, int]]]:
-    """Part, task and its numbers."""
+    """Return the task and its options by the name of the part."""
     length = 3
     book = {"entries": (context - 2 - length) // (3 + length), "letters": max(2, context // 8)}
     return {
@@ -72,7 +72,7 @@ def others(context: int) -> dict[str, tuple[str, dict[str, int]]]:
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    """Rates are tuned at the middle number of pairs, and kept."""
+    """Return the cases; learning rates are tuned at the middle number of pairs and then kept."""
     context = SIZES[scale.name]["context"]
     several, found = numbers(context), []
     middle = several[1]
@@ -116,12 +116,13 @@ measure = task_training.measure
 
 @functools.lru_cache
 def guessing(context: int, vocab: int, pairs: int, noise: int = 0, texts: int = 4000) -> float:
-    """Accuracy of the best that sees where a question stands and how many came before, but not its key.
+    """Return the accuracy of the best guess that knows a question's position but not its key.
 
-    What it tells is the value that such questions ask for most often, by its place in the table.
+    The guess knows the position of a question and the number of questions before it. It answers with the
+    value that such questions ask for most often, by its rank among the pairs.
     """
     counts: dict[tuple[int, int], list[int]] = {}
-    for seed in (0, 1):  # one half to count, one to be judged by
+    for seed in (0, 1):  # seed 0 estimates the guess, seed 1 measures its accuracy
         right = asked = 0
         drawn = tasks.pairs(np.random.default_rng(seed), texts, context, pairs, vocab, noise)
         kinds = 1 + (vocab - 1) // 2
@@ -140,7 +141,7 @@ def guessing(context: int, vocab: int, pairs: int, noise: int = 0, texts: int = 
 
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
-    """Accuracies, and for pairs what guessing gets."""
+    """Return accuracies, and for pairs the accuracy of guessing."""
     found = []
     for group, line in accuracies.lines(rows):
         row = group[0]
@@ -173,5 +174,5 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 
 
 def holds(rows: list[Row]) -> dict[str, Verdict]:
-    """The paper claims nothing here."""
+    """Return no verdicts: the paper makes no claim about recall."""
     return {}

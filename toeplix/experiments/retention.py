@@ -1,10 +1,11 @@
-"""Retention (Figures 4a, c): how much of a text is left in the hidden state of its last token?
+"""Retention (Figures 4a, c): how much of a text can be recovered from the hidden state of its last token.
 
-An encoder is frozen (untrained, trained on the next token, or on copying) and a decoder learns to give
-the text back from one hidden state. Matched: the same decoder, token, embedding (the encoder's own) and
-recipe for all, states brought to one size. As published: token, embedding, decoder, batch and rate differ
-from one architecture to the next. Controls: no state at all, and that of another text. Bits kept are what
-a decoder with the state needs less, per token, than one without.
+An encoder is frozen (untrained, trained on the next token, or trained on copying), and a decoder is
+trained to reconstruct the text from one hidden state. Matched protocol: all architectures have the same
+decoder, token position, embedding (the encoder's own) and recipe, and hidden states are normalised to
+one size. As published: token position, embedding, decoder, batch size and learning rate differ between
+architectures. Controls: no hidden state, and the hidden state of another text. "Bits kept" is the loss
+of a decoder without the hidden state minus the loss of a decoder with it, in bits per token.
 """
 
 import math
@@ -40,7 +41,7 @@ TRAININGS = ("untrained", "language", "copy")
 TMM = ("paper flat", "paper 4 heads")
 DECODER: dict[str, Any] = {"arch": "masked", "heads": 4}
 MATCHED: dict[str, Any] = {"token": -1, "norm": True, "embedding": "own", "signal": "state"}
-# what the authors' scripts did, rate and batch over those of the first
+# the settings of the authors' scripts; learning rate and batch size relative to those of the first
 PUBLISHED: dict[str, dict[str, Any]] = {
     "paper 4 heads": {"token": -2, "embedding": "new", "decoder": DECODER},
     "hyena": {"embedding": "new", "decoder": MODELS["hyena"], "rate": 0.4, "batch": 2},
@@ -64,10 +65,10 @@ SIZES: task_training.Sizes = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case(text_training.Sized):
-    """One decoder on one frozen encoder; `protocol` is that of the rows of language training."""
+    """One decoder on one frozen encoder; `protocol` is the batch format of the encoder's training."""
 
-    training: str  # of the encoder
-    learned: int  # its steps
+    training: str  # task on which the encoder was trained
+    learned: int  # training steps of the encoder
     encoder_lr: float
     encoder_batch: int
     decoder: dict[str, Any]
@@ -116,7 +117,7 @@ def _published(scale: Scale, name: str, seed: int) -> Case:
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
-    """Train the decoder; the encoder is taken from `work`, or trained first."""
+    """Train the decoder on an encoder from `work`, which is trained first if it does not exist."""
     from toeplix import build
 
     store = text_training.corpus(case, work)
@@ -128,7 +129,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def probed(encoder: Any, decoder: Any, case: Any, store: Any) -> dict[str, Any]:
-    """What a decoder learns to read from an encoder: loss in nats, accuracy, on validation text."""
+    """Train a decoder on an encoder; return its loss in nats and accuracy on validation text."""
     from toeplix.tasks.probes import Autoencoder
 
     model = Autoencoder(encoder, decoder, frozen=True, **case.probe)
@@ -146,7 +147,7 @@ def probed(encoder: Any, decoder: Any, case: Any, store: Any) -> dict[str, Any]:
 
 
 def trained_encoder(case: Case, work: Path) -> Any:
-    """The model that is probed, with the weights of its training."""
+    """Return the encoder that is probed, with its trained weights."""
     from toeplix import build, load
 
     sizes = {"dim": case.dim, "depth": case.depth, "context": case.context, "vocab": case.vocab}
@@ -198,7 +199,7 @@ def chosen(rows: list[Row], name: str, training: str, part: str = "matched") -> 
 
 
 def alone(rows: list[Row], signal: str = "none") -> dict[int, float]:
-    """Losses of decoders without a state, by seed."""
+    """Return the losses of the control decoders (by default those without a hidden state), by seed."""
     controls = [row for row in rows if row["part"] == "control"]
     return task_training.by_seed(
         [row for row in controls if row["probe"]["signal"] == signal], "loss"
@@ -206,7 +207,7 @@ def alone(rows: list[Row], signal: str = "none") -> dict[int, float]:
 
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
-    """Loss, bits kept per token, their share, accuracy."""
+    """Return loss, bits kept per token, their share of all bits, and accuracy."""
     nothing = alone(rows)
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -251,7 +252,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         answers.append(intervals.below(more))
         words.append(f"{best} minus {other} {more}{_theirs(rows, other)}")
     nothing = alone(rows)
-    control = f"; without a state {intervals.mean(list(nothing.values()))}" if nothing else ""
+    control = f"; without hidden state {intervals.mean(list(nothing.values()))}" if nothing else ""
     return {
         "C9": Verdict(
             holds=intervals.every(*answers),
@@ -261,7 +262,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
 
 
 def _theirs(rows: list[Row], other: str) -> str:
-    """The same difference by the paper's protocol, which is not matched."""
+    """Return the difference of losses under the paper's protocol, which is not matched, as text."""
     here, there = (
         task_training.by_seed(chosen(rows, name, "language", "as published"), "loss")
         for name in ("paper 4 heads", other)

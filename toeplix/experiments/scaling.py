@@ -1,9 +1,9 @@
 """Scaling: loss against parameters and tokens, with the fit L = E + A / N^a + B / D^b.
 
-N counts the weights of the blocks (embedding and head are left out: at these sizes they would be most of
-it), D the tokens learned from, less than one pass over the corpus. Constants are found by least
-squares on the logarithm of the loss; intervals by fitting resampled rows (bootstrap over runs). "Open" is
-an end where the search was bounded: the runs do not determine it.
+N is the number of parameters of the blocks (without embedding and head, which are most of the parameters
+at these sizes). D is the number of training tokens, less than one epoch. Constants are fitted by least
+squares on the logarithm of the loss; intervals come from a bootstrap over runs. "Open" marks a value at a
+bound of the search: the runs do not determine it.
 """
 
 import math
@@ -21,10 +21,10 @@ CLAIMS: tuple[str, ...] = ()
 ALONE = False
 COST = "8 minutes on two cores with --jobs 2"
 COMPARED = ("toeplitz", "llama")
-WIDTHS = (0.5, 1, 1.5)  # of the scale's
-LENGTHS = (0.25, 0.5, 1)  # of its steps
+WIDTHS = (0.5, 1, 1.5)  # multiples of the scale's width
+LENGTHS = (0.25, 0.5, 1)  # multiples of the scale's steps
 RESAMPLES = 200
-# of the search: logarithms of E and of the two parts at the mean sizes, exponents
+# bounds of the search: logarithms of E and of both terms at the mean sizes; both exponents
 BOUNDS = {"E": (-5, 3), "A": (-8, 3), "a": (0, 2), "B": (-8, 3), "b": (0, 2)}
 
 
@@ -52,13 +52,13 @@ measure = text_training.measure
 
 
 def sizes_of(row: Row) -> tuple[float, float]:
-    """Weights of the blocks, tokens."""
+    """Return the number of parameters of the blocks and the number of training tokens."""
     outside = 2 * row["dim"] * row["vocab"]
     return row["parameters"] - outside, row["steps"] * row["batch"] * row["context"]
 
 
 def fit(rows: list[Row]) -> dict[str, float]:
-    """E, A, a, B, b of one model."""
+    """Fit L = E + A / N^a + B / D^b to the rows of one model; return E, a and b."""
     import numpy as np
     from scipy.optimize import least_squares
 
@@ -80,13 +80,13 @@ def fit(rows: list[Row]) -> dict[str, float]:
 
 
 def said(name: str, value: float) -> str:
-    """A constant in words, "open" where the search ended at a bound."""
+    """Return a constant as text, "open" if the search ended at a bound."""
     searched = math.log(value) if name == "E" else value
     return "open" if min(abs(searched - end) for end in BOUNDS[name]) < 0.01 else f"{value:.2f}"
 
 
 def bootstrap(rows: list[Row]) -> dict[str, tuple[float, float]]:
-    """2.5% and 97.5% of each constant over resampled runs."""
+    """Return the 2.5% and 97.5% percentiles of each constant over resampled runs."""
     import numpy as np
 
     dice = random.Random(0)

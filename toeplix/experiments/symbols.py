@@ -1,7 +1,7 @@
 """Symbols of filters (Figures 1 left and S4): closed curves around the origin, by layer.
 
-Every curve is divided by its filter's sum of |taps|. The winding number that a picture seems to show is
-no measurement: `index` has the numbers.
+Every curve is divided by the sum of |taps| of its filter. Winding numbers cannot be read reliably from a
+plot; the experiment `index` certifies them.
 """
 
 from pathlib import Path
@@ -22,12 +22,12 @@ COLUMNS = 4
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    """Pictures are of one seed."""
+    """Return the cases of the first seed only, because each panel of the figure shows one model."""
     return [case for case in trained_filters.cases(scale, rows) if case.seed == scale.seeds[0]]
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
-    """The taps of every filter, and where its symbol is nearest to and farthest from the origin."""
+    """Return the taps of every filter, and the minimum and maximum of its |symbol|."""
     from toeplix.reports.filters import layers
     from toeplix.spectral import symbol
 
@@ -81,5 +81,5 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def holds(rows: list[Row]) -> dict[str, Verdict]:
-    """Pictures decide nothing."""
+    """Return no verdicts: this experiment only plots."""
     return {}

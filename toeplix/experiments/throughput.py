@@ -1,9 +1,9 @@
 """Throughput and memory in training (Tables S1 to S4), by width, as ratios to the flat Toeplitz model.
 
-A step is forward, loss, backward, clipping and AdamW on random tokens; models of one width take turns.
-Memory is the most that a step holds beyond weights, in a process of its own. Mamba 2 runs its reference
-scan in PyTorch where its CUDA kernels are missing, a row at a time lest it fill the memory: its ratios
-are facts of this device, and its memory is not comparable.
+A training step is forward pass, loss, backward pass, gradient clipping and AdamW on random tokens; the
+timings of models of one width are interleaved. Memory is the peak of a step beyond the weights, measured
+in a separate process. Without its CUDA kernels Mamba 2 runs its reference scan in PyTorch, one sequence
+at a time to limit memory: its time ratios hold for this device only, and its memory is not comparable.
 """
 
 import statistics
@@ -18,10 +18,10 @@ from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 
 CLAIMS, ALONE = ("C18",), True
-COST = "5 minutes on two cores that do nothing else"
+COST = "5 minutes on two idle cores"
 COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "masked", "hyena", "llama", "mamba2")
 BATCH, CONTEXT = 8, 512
-ONE_BY_ONE = ("mamba2",)  # rows, in bench.training
+ONE_BY_ONE = ("mamba2",)  # computed one sequence at a time in profiling.bench.training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def _spread(times: list[float], base: list[float]) -> list[float]:
-    """Lowest and highest ratio in a round."""
+    """Return the lowest and highest ratio over rounds."""
     ratios = [slow / fast for slow, fast in zip(times, base, strict=False)]
     return [min(ratios), max(ratios)]
 
@@ -107,7 +107,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 
 
 def relative(row: Row, name: str, what: str) -> float | None:
-    """Time or memory over that of the paper's flat model, in the same row."""
+    """Return time or memory divided by that of the paper's flat model in the same row."""
     if what == "ratio":
         return row["ratio"].get(name)
     own, base = row["peak_bytes"].get(name), row["peak_bytes"].get(COMPARED[0])
@@ -119,9 +119,9 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
         {
             "width": row["dim"],
             "model": name,
-            "steps a second": f"{row['steps_per_second'][name]:.2f}",
-            "time over flat": f"{row['ratio'][name]:.2f}",
-            "memory over flat": f"{relative(row, name, 'memory') or float('nan'):.2f}",
+            "steps per second": f"{row['steps_per_second'][name]:.2f}",
+            "time / flat": f"{row['ratio'][name]:.2f}",
+            "memory / flat": f"{relative(row, name, 'memory') or float('nan'):.2f}",
         }
         for row in sorted(rows, key=lambda row: row["dim"])
         for name in row["ratio"]
@@ -139,6 +139,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         answers.append(low > 1 and (memory is None or memory > 1))
         share = "" if memory is None else f", {memory:.2f} times its memory"
         words.append(
-            f"{other} takes {row['ratio'][other]:.2f} ({low:.2f} to {high:.2f}) of flat TMM's time{share}"
+            f"{other} takes {row['ratio'][other]:.2f} ({low:.2f} to {high:.2f}) times the time of flat "
+            f"TMM{share}"
         )
     return {"C18": Verdict(holds=all(answers), ours=f"d = {row['dim']}: " + "; ".join(words))}

@@ -1,9 +1,10 @@
-"""Training efficiency (Figure 3a-c): who learns most per step, token, operation and second.
+"""Training efficiency (Figure 3a-c): validation loss by steps, FLOPs and time.
 
-Parts: equal width; equal compute and equal memory in training (every model as wide as costs what Hyena
-does at the scale's width, by counting); the published ratio of widths (TMM twice as wide as Hyena and
-Transformer and four times Mamba 2, for equal throughput on the authors' machines); a doubled context at
-as many tokens a step. Learning rates are tuned at equal width and kept in the other parts.
+Parts: equal width; equal compute and equal memory in training (each model at the width at which its
+counted cost equals that of Hyena at the scale's width); the published ratio of widths (TMM twice as wide
+as Hyena and the Transformer and four times as wide as Mamba 2, for equal throughput on the authors'
+machines); twice the context at the same number of tokens per step. Learning rates are tuned at equal
+width and kept in the other parts.
 """
 
 from typing import Any
@@ -20,16 +21,16 @@ COST = "50 minutes on two shared cores with --jobs 2"
 ANCHOR = "hyena"
 COSTS: dict[str, equal_cost.Cost] = {"compute": equal_cost.compute, "memory": equal_cost.memory}
 COSTLY = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama")
-FEWER = ("toeplitz", "paper flat", "hyena", "llama")  # where all models would take too long
+FEWER = ("toeplitz", "paper flat", "hyena", "llama")  # used where all models would take too long
 PUBLISHED = {
     "paper flat": 2,
     "paper 4 heads": 2,
     "hyena": 1,
     "llama": 1,
     "mamba2": 0.5,
-}  # of widths
+}  # multiples of the scale's width
 TMM = ("paper flat", "paper 4 heads")
-SIMILAR = 0.02  # nats per token within which losses are called similar
+SIMILAR = 0.02  # difference in nats per token up to which losses count as similar
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
@@ -45,7 +46,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def parts(scale: Scale, name: str, settings: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Sizes that differ from the scale's, by part."""
+    """Return the sizes that differ from the scale's, by part."""
     common = {"depth": scale.depth, "context": scale.context, "vocab": scale.vocab}
     anchor = model(MODELS[ANCHOR], dim=scale.dim, **common)
     found: dict[str, dict[str, int]] = {}
@@ -86,13 +87,14 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         words = ", ".join(f"{name} {value:.2f}" for name, value in spread.items())
         found["C8"] = Verdict(
             holds=max(spread.values()) < 0.1,
-            ours=f"highest minus lowest loss over rates a factor of {_factor(rows):.0f} apart: {words}",
+            ours=f"highest minus lowest loss over learning rates a factor of {_factor(rows):.0f} apart: "
+            f"{words}",
         )
     return found
 
 
 def _against(rows: list[Row], others: tuple[str, ...], *, lower: bool) -> Verdict | None:
-    """The paper's TMM, the better of flat and headed, beside others; and ours for comparison."""
+    """Compare the better of the paper's two TMMs (flat, 4 heads), and our default, with other models."""
     answers, words = [], []
     for part in COSTS:
         for other in others:
@@ -109,7 +111,7 @@ def _against(rows: list[Row], others: tuple[str, ...], *, lower: bool) -> Verdic
 
 
 def rate_spread(rows: list[Row]) -> dict[str, float]:
-    """Highest minus lowest loss over the grid of learning rates, first seed, of each model."""
+    """Return the highest minus the lowest loss over the grid of learning rates, per model, first seed."""
     first = min((row["seed"] for row in rows), default=0)
     grid: dict[str, dict[float, float]] = {}
     for row in rows:

@@ -1,7 +1,7 @@
-"""Variants of the mixer (Figure S1): sequential layers, heads, kernels; by steps and by time.
+"""Ablations of the mixer (Figure S1): sequential layers, heads, kernels; by steps and by time.
 
-All are the paper's model (channel layer first, Kaiming filters, no gate) with one thing changed: one or
-two Toeplitz layers in sequence, flat and with 4 heads; 1 to 16 heads; 1 to 16 kernels.
+Each model is the paper's (channel layer first, Kaiming filters, no gate) with one change: one or two
+Toeplitz layers in sequence, flat and with 4 heads; 1 to 16 heads; 1 to 16 kernels.
 """
 
 import statistics

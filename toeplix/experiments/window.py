@@ -1,8 +1,8 @@
 """Windowed attention (Figure S3): Toeplitz mixers against attention to the last l positions.
 
-Windows of n/8, n/4 and n/2 (64, 128 and 256 of the paper's 512). The published "l = n/2" was full
-causal attention: its library lets a query see its own bucket and the whole one before it, which at
-l = n/2 is everything. Both readings stand here: a true window of n/2, and full attention ("llama").
+Windows are n/8, n/4 and n/2 (64, 128 and 256 of the paper's 512). The published "l = n/2" was full causal
+attention: in its library a query sees its own bucket and the whole bucket before it, which at l = n/2 is
+the whole context. Both readings are measured: a true window of n/2, and full attention ("llama").
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 
 
 def holds(rows: list[Row]) -> dict[str, Verdict]:
-    """Efficient: lower loss in equal steps, or in equal time where the windows take longer."""
+    """Judge C3 by the loss after equal steps; steps of windowed attention do not take less time."""
     answers, words = [], []
     for other in ("window n/2", "llama"):
         gaps = {name: curves.gap(rows, name, other) for name in TOEPLITZ}

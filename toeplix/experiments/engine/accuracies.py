@@ -1,4 +1,4 @@
-"""Drawings and tables of tasks that were learned: accuracy on the way, steps until it is solved."""
+"""Plots and tables of task training: accuracy during training, and steps to the target accuracy."""
 
 import statistics
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ ACCURACY = "validation accuracy"
 
 
 def draw(axes: Any, found: Iterable[list[Row]], *, title: str = "", samples: bool = False) -> None:
-    """Accuracy on the way, a line a seed."""
+    """Plot the accuracy during training, one line per seed."""
     for group in found:
         for number, row in enumerate(row for row in group if row["curve"]):
             points = [
@@ -27,7 +27,7 @@ def draw(axes: Any, found: Iterable[list[Row]], *, title: str = "", samples: boo
 def along(
     axes: Any, found: Iterable[list[Row]], field: str, *, x: str, title: str = "", y: str = ACCURACY
 ) -> None:
-    """Final accuracy over a size: means, and a bar from the worst seed to the best."""
+    """Plot the final accuracy against a size: means, with error bars from the worst to the best seed."""
     lines: dict[str, list[tuple[float, list[float]]]] = {}
     for group in found:
         place = group[0].get(field, group[0]["options"].get(field))
@@ -45,7 +45,7 @@ def along(
 
 
 def steps_to_target(rows: list[Row]) -> str:
-    """In words: with an interval, and how many seeds made it."""
+    """Return the steps to the target as text, with an interval and the number of successful seeds."""
     solved = list(by_seed(rows, "solved").values())
     if not solved:
         return f"not in {rows[0]['steps']}"
@@ -56,12 +56,12 @@ def steps_to_target(rows: list[Row]) -> str:
 
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
-    """Where every model ended, part by part."""
+    """Return a table of the final accuracy of every model, by part."""
     return [line for _, line in lines(rows)]
 
 
 def lines(rows: list[Row]) -> list[tuple[list[Row], dict[str, Any]]]:
-    """Of the table, each with its rows."""
+    """Return the lines of the table, each with the rows that it summarises."""
     found = []
     parts = list(dict.fromkeys(row["part"] for row in rows))
     for group in sorted(groups(rows), key=lambda group: parts.index(group[0]["part"])):
@@ -75,7 +75,7 @@ def lines(rows: list[Row]) -> list[tuple[list[Row], dict[str, Any]]]:
             "sizes": ", ".join(filter(None, [f"n={row['context']}", words])),
             "model": row["model"],
             "width": row["dim"],
-            "rate": f"{row['lr']:g}",
+            "learning rate": f"{row['lr']:g}",
             "accuracy": str(intervals.mean([each["accuracy"] for each in group])),
             f"steps to {TARGET:.0%}": steps_to_target(group),
         }
@@ -86,12 +86,12 @@ def lines(rows: list[Row]) -> list[tuple[list[Row], dict[str, Any]]]:
 
 
 def one(rows: list[Row], **wanted: Any) -> list[Row]:
-    """The group of rows with these fields, or none."""
+    """Return the first group of rows with these fields, or an empty list."""
     found = groups(rows, **wanted)
     return found[0] if found else []
 
 
 def gap(first: list[Row], second: list[Row], name: str = "area") -> intervals.Interval | None:
-    """A number of `first` minus that of `second`, paired by seed; None where one is missing."""
+    """Return field `name` of `first` minus that of `second`, paired by seed; None if one is missing."""
     here, there = by_seed(first, name), by_seed(second, name)
     return intervals.difference(here, there) if set(here) & set(there) else None

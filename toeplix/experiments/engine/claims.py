@@ -1,24 +1,24 @@
-"""The paper's claims, C1 to C20, each tied to the experiments that decide it."""
+"""The paper's claims, C1 to C20, and the experiments that decide each of them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One statement of the paper."""
+    """One claim of the paper."""
 
     text: str
     where: str
     experiments: tuple[str, ...]
-    value: str = "figure only"  # what the paper gives
+    value: str = "figure only"  # the numbers that the paper gives
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What rows say about a claim."""
+    """The verdict of an experiment's rows on a claim."""
 
-    holds: bool | None  # None: they do not decide it
-    ours: str  # the numbers behind it, with their intervals
+    holds: bool | None  # None: the rows do not decide the claim
+    ours: str  # the measured numbers, with their intervals
 
     @property
     def word(self) -> str:
@@ -34,7 +34,8 @@ CLAIMS = {
         value="logs: TMM h4 d1024 2.653, Hyena d512 2.735; at equal width 2.979 against 2.735",
     ),
     "C2": Claim(
-        text="It is not lower than that of quadratic models (Transformer, Masked Mixer).",
+        text="At equal compute and memory TMM does not reach a lower loss than quadratic models "
+        "(Transformer, Masked Mixer).",
         where="Fig. 3",
         experiments=("training",),
         value="logs: full attention d512 2.740, Masked Mixer d512 2.934",
@@ -52,12 +53,13 @@ CLAIMS = {
         value="logs: one 3.127, two 3.193; with 4 heads 3.073, 3.097",
     ),
     "C5": Claim(
-        text="Heads and kernels help up to four and then hurt; heads win late in training.",
+        text="Up to four heads or kernels lower the loss, more raise it; heads win late in training.",
         where="Fig. S1",
         experiments=("variants",),
     ),
     "C6": Claim(
-        text="Frozen filters train worse; head projections soften it.",
+        text="Models with frozen filters reach a higher loss; with head projections the difference is "
+        "smaller.",
         where="Fig. S2",
         experiments=("frozen",),
     ),
@@ -73,73 +75,76 @@ CLAIMS = {
         value="no number",
     ),
     "C9": Claim(
-        text="Causal training raises retention; TMM keeps more than Hyena and Mamba 2.",
+        text="Causal language modelling raises retention; TMM retains more than Hyena and Mamba 2.",
         where="Fig. 4c",
         experiments=("retention",),
     ),
     "C10": Claim(
-        text="Capacity of TMM is above that of Hyena and Mamba 2 at equal width, at 1/2 to 1/8 of the "
+        text="TMM has more capacity than Hyena and Mamba 2 at equal width, with 1/2 to 1/8 of the "
         "compute.",
         where="Fig. 4d",
         experiments=("capacity",),
     ),
     "C11": Claim(
-        text="Trainable filters are necessary for capacity; heads help the frozen ones.",
+        text="Trainable filters are necessary for capacity; with frozen filters, heads raise capacity.",
         where="Fig. S2",
         experiments=("capacity",),
     ),
     "C12": Claim(
-        text="Copying: TMM near or above the Transformer, Hyena slower, Mamba 2 slowest; TMM at 1/32 of "
-        "Hyena's width equals it.",
+        text="TMM learns to copy about as fast as the Transformer or faster, Hyena is slower, Mamba 2 "
+        "slowest; TMM at 1/32 of Hyena's width equals Hyena.",
         where="Fig. 5",
         experiments=("copying",),
     ),
     "C13": Claim(
-        text="Trainable filters are necessary for copying; the flat trainable TMM is the fastest of all.",
+        text="Trainable filters are necessary for copying; the flat TMM with trainable filters learns to "
+        "copy fastest of all models.",
         where="Fig. 5",
         experiments=("copying",),
     ),
     "C14": Claim(
-        text="Retrieval and in-context benchmarks are above Hyena's, others on par.",
+        text="TMM scores higher than Hyena on retrieval and in-context learning benchmarks, and equally "
+        "on others.",
         where="Fig. 1",
         experiments=("benchmarks",),
         value="table of 14 scores",
     ),
     "C15": Claim(
-        text="Trained causal filters have an index near 0 or -1, autoencoders and copy models large "
-        "ones.",
+        text="Filters trained on language have an index near 0 or -1; those of autoencoders and copy "
+        "models have large negative indices.",
         where="Table 1",
         experiments=("index",),
         value="table of 16 layers",
     ),
     "C16": Claim(
-        text="Perfect retention does not need invertible filters; depth adds shifts.",
+        text="Perfect retention does not need invertible filters; stacked layers add shifts (indices add "
+        "up).",
         where="Table 1",
         experiments=("index",),
         value="no number",
     ),
     "C17": Claim(
-        text="Causal filters show a recency bias, those of autoencoders none.",
+        text="Filters trained on language have a recency bias; those of autoencoders have none.",
         where="Fig. S5",
         experiments=("filters",),
     ),
     "C18": Claim(
-        text="Throughput and memory: TMM is ahead of Hyena and Mamba 2.",
+        text="TMM has higher throughput and lower memory in training than Hyena and Mamba 2.",
         where="Tables S1-S4",
         experiments=("throughput",),
         value="d = 1024: 5.25 (flat), 4.85 (h4), 2.47 (Hyena), 1.90 (Mamba 2) it/s; "
         "22.7, 28.3, 42.8, 63.3 GB",
     ),
     "C19": Claim(
-        text="O(d n log n) time and O(d n) space; dense products are a little faster for n <= 1024, FFT "
-        "beyond.",
+        text="TMM needs O(d n log n) time and O(d n) memory; dense products are slightly faster than the "
+        "FFT for n <= 1024, and slower beyond.",
         where="sections 4, 5",
         experiments=("complexity",),
         value="no number",
     ),
     "C20": Claim(
-        text="Prefill of long prompts is faster and leaner than a Transformer's; generation costs the "
-        "same.",
+        text="Prefill of long prompts takes less time and memory than a Transformer's; generation has "
+        "the same cost.",
         where="sections 4, 6",
         experiments=("complexity", "decoding"),
         value="no number",

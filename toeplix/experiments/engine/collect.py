@@ -1,8 +1,9 @@
-"""Measuring what is missing: stop it at any moment, run it again, run half elsewhere and concatenate.
+"""Measuring the cases of an experiment that have no rows yet.
 
-Rows that are there are never measured again. A case that fails leaves its error in a row, the others go
-on, and the next call tries it once more. Cases can run side by side in processes of their own; a process
-that dies takes one case with it.
+`collect` can be interrupted and run again at any time, and rows measured on several machines can be
+concatenated. Rows that exist are never measured again. A case that fails leaves its error in a row, the
+other cases continue, and the next call tries it again. Cases can run in parallel in separate processes;
+if a process dies, only its case fails.
 """
 
 import contextlib
@@ -25,9 +26,9 @@ from toeplix.files import directory
 from toeplix.training.signals import follow_parent
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
-TRIES = 20  # rounds of cases that depend on rows of the round before
+TRIES = 20  # maximum number of rounds; cases of a round may depend on rows of the round before
 
-Report = Callable[[dict[str, Any], int, int], None]  # a row that was written, done, known so far
+Report = Callable[[dict[str, Any], int, int], None]  # (row written, cases done, cases known so far)
 
 
 def results_file(name: str, scale: str, results: Path = RESULTS) -> Path:
@@ -43,7 +44,7 @@ def collect(
     jobs: int = 1,
     report: Report = lambda row, done, known: None,
 ) -> list[rows.Row]:
-    """All rows of an experiment, after measuring what is missing. Failed cases have none."""
+    """Measure the missing cases of an experiment and return all its rows. Failed cases have no row."""
     experiment = load(name)
     file = results_file(name, scale.name, results)
     tried: set[str] = set()
@@ -77,7 +78,7 @@ def collect(
 
 
 def known(kind: type, file: Path) -> dict[str, dict[str, Any]]:
-    """Rows by case. Fields that cases got later take their defaults; rows of other fields are old."""
+    """Return rows by case; missing fields get defaults, and rows with unknown fields are dropped."""
     found = {}
     for row in rows.read(file).values():
         with contextlib.suppress(TypeError, ValueError):
@@ -104,7 +105,7 @@ Measure = Callable[[str, list[dict[str, Any]], Path], Iterator[dict[str, Any]]]
 
 @contextlib.contextmanager
 def workers(jobs: int) -> Iterator[Measure]:
-    """A function from cases to their rows, in the order in which they end."""
+    """Yield a function that measures cases and returns their rows in order of completion."""
     if jobs == 1:
         yield _here
         return
@@ -117,12 +118,12 @@ def workers(jobs: int) -> Iterator[Measure]:
 
 
 class _Slot:
-    """A process for one case after the other, with its share of the machine; a new one if it dies."""
+    """A worker process with its share of the cores; it is restarted if it dies."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.closed = False
-        self.changing = threading.Lock()  # no process is started once it is closed
+        self.changing = threading.Lock()  # prevents starting a process after `close`
         self.pool = self._begin()
 
     def _begin(self) -> ProcessPoolExecutor:
@@ -146,7 +147,7 @@ class _Slot:
         with self.changing:
             self.closed = True
             for process in list((self.pool._processes or {}).values()):
-                process.terminate()  # an interrupted case goes on from its checkpoint next time
+                process.terminate()  # an interrupted case resumes from its checkpoint next time
             self.pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -1,4 +1,4 @@
-"""Drawings and tables of learning runs: curves of validation loss, and where they end."""
+"""Plots and tables of training runs: curves of validation loss, and final losses."""
 
 import statistics
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from toeplix.experiments.engine.text_training import at_best, losses
 LOSS = "validation loss (nats per token)"
 AXES: dict[str, Callable[[Row, int], float]] = {
     "steps": lambda row, step: step,
-    "operations": lambda row, step: step * row["flops_per_step"],
+    "FLOPs": lambda row, step: step * row["flops_per_step"],
     "time (steps of the paper's flat TMM)": lambda row, step: step * row["relative_time"],
 }
 
 
 def draw(axes: Any, rows: list[Row], along: str, *, title: str = "", part: str = "") -> None:
-    """Held-out loss of each model at its best learning rate, a line a seed."""
+    """Plot the validation loss of each model at its best learning rate, one line per seed."""
     for name, group in at_best(rows, part).items():
         for number, row in enumerate(row for row in group if row["curve"]):
             points = [(AXES[along](row, step), loss) for step, loss in row["curve"]]
@@ -27,7 +27,7 @@ def draw(axes: Any, rows: list[Row], along: str, *, title: str = "", part: str =
 
 
 def ends(axes: Any, groups: dict[str, list[Row]], *, title: str = "", width: bool = False) -> None:
-    """Final losses, a dot a seed, and a line at their mean."""
+    """Plot final losses, one dot per seed, with a line at their mean."""
     for place, (name, group) in enumerate(groups.items()):
         values = list(losses(group).values())
         axes.plot(values, [place] * len(values), **style.look(name, linestyle="none", markersize=4))
@@ -40,7 +40,7 @@ def ends(axes: Any, groups: dict[str, list[Row]], *, title: str = "", width: boo
 
 
 def published(axes: Any, rows: list[Row], *, title: str = "published, from logs") -> None:
-    """The authors' curves, hollow."""
+    """Plot the authors' published curves with hollow markers."""
     for row in rows:
         hollow = {"markerfacecolor": "none", "markersize": 4, "linewidth": 0.8}
         shown = style.look(row["model"], label=row["label"], **hollow)
@@ -50,7 +50,7 @@ def published(axes: Any, rows: list[Row], *, title: str = "published, from logs"
 
 
 def pair(rows: list[Row], hollow: list[Row], title: str) -> Any:
-    """The usual figure: loss by steps, by time, and what was published where there is something."""
+    """Return the standard figure: loss by steps, loss by time, and published curves if there are any."""
     columns = 3 if hollow else 2
     drawing = style.canvas(columns)
     axes = drawing.subplots(1, columns)
@@ -62,7 +62,7 @@ def pair(rows: list[Row], hollow: list[Row], title: str) -> Any:
 
 
 def table(rows: list[Row]) -> list[dict[str, Any]]:
-    """Where every model ended, part by part."""
+    """Return a table of the final loss of every model, by part."""
     parts = list(dict.fromkeys(row["part"] for row in rows))
     found = []
     for part in parts:
@@ -78,16 +78,19 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
                     "model": name,
                     "width": group[0]["dim"],
                     "parameters": f"{group[0]['parameters']:,}",
-                    "rate": f"{group[0]['lr']:g}",
+                    "learning rate": f"{group[0]['lr']:g}",
                     "loss": ", ".join(words),
-                    "time of a step": f"{statistics.fmean(row['relative_time'] for row in group):.2f}",
+                    "step time": f"{statistics.fmean(row['relative_time'] for row in group):.2f}",
                 }
             )
     return found
 
 
 def gap(rows: list[Row], first: str, second: str, part: str = "") -> intervals.Interval | None:
-    """Loss of `first` minus loss of `second`, each at its best rate; None where one is missing."""
+    """Return the loss of `first` minus that of `second`, each at its best learning rate, paired by seed.
+
+    The result is None if one of them is missing.
+    """
     groups = at_best(rows, part)
     one, other = (losses(groups.get(name, [])) for name in (first, second))
     return intervals.difference(one, other) if set(one) & set(other) else None

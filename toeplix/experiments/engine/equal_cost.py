@@ -1,8 +1,8 @@
-"""Widths at which models cost the same: compute, or memory in training.
+"""Widths at which models have equal cost: FLOPs, or memory in training.
 
     wide = width(settings, anchor=..., cost=compute)
 
-gives the width at which a model costs as much as `anchor`, to the nearest multiple of 8.
+returns the width at which a model has the same cost as `anchor`, rounded to a multiple of 8.
 """
 
 from collections.abc import Callable
@@ -16,26 +16,26 @@ from toeplix.experiments.engine.models import model
 from toeplix.experiments.engine.text_training import training_bytes
 
 NARROW = (16, 64, 128)
-STEP = 8  # widths that divide by four heads and suit the machine
+STEP = 8  # divisible by four heads, and a good size for matmuls
 
 Cost = Callable[[Model, int], float]
 
 
 def compute(config: Model, batch: int) -> float:
-    """Operations of a forward pass."""
+    """Return the FLOPs of a forward pass."""
     return batch * forward_flops(config, config.context)
 
 
 def memory(config: Model, batch: int) -> float:
-    """Bytes in training."""
+    """Return the bytes needed in training."""
     return float(training_bytes(config, batch))
 
 
 def width(settings: dict[str, Any], anchor: Model, cost: Cost, batch: int) -> int:
-    """Where the cost of a model comes nearest to that of `anchor`.
+    """Return the width at which the cost of a model is closest to that of `anchor`.
 
-    Costs are quadratic in the width. Some are counted on built models, so three narrow ones are looked
-    at, and the parabola through them tells the rest.
+    Costs are quadratic in the width. Some are counted on built models, so the cost is computed at three
+    small widths, and a parabola is fitted through them.
     """
     sizes = {"depth": anchor.depth, "context": anchor.context, "vocab": anchor.vocab}
     known = [cost(model(settings, dim=dim, **sizes), batch) for dim in NARROW]

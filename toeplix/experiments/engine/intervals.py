@@ -1,4 +1,4 @@
-"""Numbers with their intervals (95%, Student's t over seeds), and what follows from them."""
+"""Confidence intervals (95%, Student's t over seeds), and comparisons with them."""
 
 import math
 import statistics
@@ -9,7 +9,7 @@ LEVEL = 0.95
 
 
 class Interval(NamedTuple):
-    """A mean and where the true one lies; infinitely wide for a single number."""
+    """A mean with its confidence interval, which is infinitely wide for a single value."""
 
     value: float
     low: float
@@ -17,7 +17,7 @@ class Interval(NamedTuple):
 
     @property
     def flipped(self) -> "Interval":
-        """Of the negative."""
+        """The interval of the negated value."""
         return Interval(-self.value, -self.high, -self.low)
 
     def __str__(self) -> str:
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 
 
 def mean(values: Sequence[float]) -> Interval:
-    """Of independent repetitions."""
+    """Return the mean of independent repetitions, with its interval."""
     middle = statistics.fmean(values)
     if len(values) < 2:
         return Interval(middle, -math.inf, math.inf)
@@ -39,19 +39,19 @@ def mean(values: Sequence[float]) -> Interval:
 
 
 def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Interval:
-    """Mean of `first` minus `second`, paired by seed."""
+    """Return the mean of `first` minus `second`, paired by seed, with its interval."""
     return mean([first[seed] - second[seed] for seed in sorted(set(first) & set(second))])
 
 
 def below(interval: Interval, bound: float = 0.0) -> bool | None:
-    """Whether the true value lies below `bound`: True, False, or None when the interval has both."""
+    """Return whether the interval is below `bound`: True, False, or None if it contains `bound`."""
     if interval.high < bound:
         return True
     return False if interval.low > bound else None
 
 
 def every(*answers: bool | None) -> bool | None:
-    """All of them: one failure is enough to fail, one doubt to stay in doubt."""
+    """Combine answers: False if any is False, else None if any is None, else True."""
     if any(answer is False for answer in answers):
         return False
     return None if any(answer is None for answer in answers) else True

@@ -1,7 +1,7 @@
-"""The models that experiments compare, by the names that figures and tables show.
+"""The models that experiments compare, by the names in figures and tables.
 
-Settings are those of `Model` that differ from its defaults; sizes come from the case. "toeplitz" is the
-default of this library, "paper ..." what was published.
+Settings are the fields of `Model` that differ from its defaults; sizes come from the case. "toeplitz" is
+the default model of this library, "paper ..." are the published models.
 """
 
 from typing import Any
@@ -13,7 +13,11 @@ Settings = dict[str, Any]
 
 PAPER_FLAT: Settings = PAPER["toeplitz"] | {"heads": 0}
 PAPER_HEADS: Settings = PAPER["toeplitz"] | {"heads": 4}
-LINEAR: Settings = {"arch": "linear", "feature_map": "elu", "activation": "gelu"}  # the stable form
+LINEAR: Settings = {
+    "arch": "linear",
+    "feature_map": "elu",
+    "activation": "gelu",
+}  # stable feature map
 MODELS: dict[str, Settings] = {
     "toeplitz": {},
     "toeplitz 4 heads": {"heads": 4},
@@ -25,7 +29,7 @@ MODELS: dict[str, Settings] = {
     "llama": {"arch": "llama"},
     "window": {"arch": "window"},
 }
-SLOW = ("llama", "window", "mamba2", "linear")  # trained at 2e-4 in the paper, the others at 5e-4
+SLOW = ("llama", "window", "mamba2", "linear")  # learning rate 2e-4 in the paper, others 5e-4
 
 
 def published_rate(settings: Settings) -> float:
@@ -33,7 +37,7 @@ def published_rate(settings: Settings) -> float:
 
 
 def model(settings: Settings, *, dim: int, depth: int, context: int, vocab: int) -> Model:
-    """The record of a model; a state space keeps dim/2 numbers a channel, a window half the context."""
+    """Return a model's record; by default its state size is dim/2 and its window half the context."""
     sizes: Settings = {"dim": dim, "depth": depth, "context": context, "vocab": vocab}
     ratios: Settings = {"state_size": max(1, dim // 2), "window": max(1, context // 2)}
     used = ARCHITECTURES[settings.get("arch", Model.arch)].fields

@@ -1,9 +1,9 @@
-"""Results on disk: JSON lines, one a case, with what was measured, when and by which versions.
+"""Results on disk: JSON lines, one per case, with measured numbers, date, device and versions.
 
     {"case": {...}, "found": {...}, "seconds": 31.4, "date": "2026-11-16", "versions": {...}}
     {"case": {...}, "error": "ValueError: ...", ...}
 
-A case is its record: the same record is the same case. Of several rows of one case the last one counts.
+A case is identified by its record. If a case has several rows, the last one is used.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Row = dict[str, Any]  # fields of the case and numbers found, side by side
 
 
 def record(case: Any) -> dict[str, Any]:
-    """A case as JSON has it."""
+    """Return a case as a dict of JSON types."""
     return json.loads(json.dumps(dataclasses.asdict(case)))
 
 
@@ -34,7 +34,7 @@ def key(fields: dict[str, Any]) -> str:
 
 
 def read(file: Path) -> dict[str, dict[str, Any]]:
-    """Rows as they were written, by case. A last line without its end was cut off, and is left out."""
+    """Return rows as written, by case. A last line without a line end is incomplete and is dropped."""
     if not file.exists():
         return {}
     if not file.is_file():
@@ -64,7 +64,7 @@ def interpreting(file: Path) -> Iterator[None]:
 
 
 def append(file: Path, row: dict[str, Any]) -> None:
-    """Add a row and bring it to disk; what an interruption left of a line is removed first."""
+    """Append a row and sync it to disk; an incomplete last line is removed first."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "ab+") as opened:
         opened.seek(0)
@@ -79,12 +79,12 @@ def append(file: Path, row: dict[str, Any]) -> None:
 
 
 def flat(file: Path) -> list[Row]:
-    """What figures and claims are made from: finished cases, fields and numbers side by side."""
+    """Return the finished cases of a file, fields and measured numbers in one dict each."""
     return [row["case"] | row["found"] for row in read(file).values() if "found" in row]
 
 
 def provenance() -> dict[str, Any]:
-    """What a reader needs to place a row."""
+    """Return date, device, number of threads and versions, to be stored with a row."""
     import torch
 
     from toeplix import __version__

@@ -1,8 +1,8 @@
-"""Sizes: an experiment states comparisons and ratios, a scale states how large.
+"""Scales: an experiment states comparisons and ratios, a scale states sizes.
 
-paper    the published sizes and recipe, for those with GPUs
-laptop   two cores, minutes an experiment
-smoke    seconds, to see that everything runs; its numbers mean nothing
+paper    the published sizes and recipe; needs GPUs
+laptop   two cores, minutes per experiment
+smoke    seconds, to check that everything runs; its numbers are meaningless
 """
 
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How large everything is."""
+    """Sizes of data, models and training."""
 
     name: str
-    data: str  # as `toeplix data build` takes it
-    protocol: str  # of rows: "packed", or the paper's "padded"
+    data: str  # a source for `toeplix data build`
+    protocol: str  # batch format: "packed", or the paper's "padded"
     vocab: int
-    val_fraction: float  # share of documents
+    val_fraction: float  # fraction of documents
     dim: int
     depth: int
     context: int
     batch: int
     steps: int
     warmup: int
-    rates: tuple[float, ...]  # learning rates tried for each model; none: the published ones
+    rates: tuple[float, ...]  # grid of learning rates; empty: use the published ones
     seeds: tuple[int, ...]
     eval_sequences: int
-    dims: tuple[int, ...]  # where widths are compared
-    contexts: tuple[int, ...]  # where lengths are compared
-    timing: float  # seconds that a timing takes
-    memory: bool = True  # peaks are measured too, each in a process of its own
+    dims: tuple[int, ...]  # widths of experiments that compare widths
+    contexts: tuple[int, ...]  # lengths of experiments that compare lengths
+    timing: float  # seconds per timing
+    memory: bool = True  # measure peak memory too, each in a separate process
 
 
 SCALES = {

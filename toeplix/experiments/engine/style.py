@@ -1,4 +1,4 @@
-"""How figures look: a colour and a marker for every architecture, in all of them."""
+"""Style of the figures: one colour and marker per architecture, the same in all figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#22
 
 
 def look(name: str, **other: Any) -> dict[str, Any]:
-    """Colour, marker and line of a model, by the first word of its name; heads are dashed."""
+    """Return colour, marker and line style of a model by the first word of its name; heads are dashed."""
     family = name.split()[0]
     colour = COLOURS.get(family, OTHERS[hash_of(name) % len(OTHERS)])
     line = "--" if "heads" in name else "-"
@@ -46,19 +46,19 @@ def look(name: str, **other: Any) -> dict[str, Any]:
 
 
 def hash_of(name: str) -> int:
-    """The same in every process, which `hash` is not."""
+    """Return a hash that, unlike `hash`, is the same in every process."""
     return sum(index * ord(letter) for index, letter in enumerate(name, 1))
 
 
 def canvas(columns: int = 1, rows: int = 1, *, width: float = 4.6, height: float = 3.4) -> Figure:
-    """An empty drawing for so many panels."""
+    """Return an empty figure with room for `rows` x `columns` panels."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(columns * width, rows * height), layout="constrained")
 
 
 def finish(axes: Any, *, x: str, y: str, title: str = "") -> None:
-    """Labels, grid, and a legend where there is something to tell apart."""
+    """Set labels, grid, and a legend if any line has a label."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, fontsize=10)

@@ -1,7 +1,7 @@
-"""Tasks by name, at the sizes of a case: what `solving` trains on.
+"""The batches of synthetic tasks by name, at the sizes of a case, for `task_training`.
 
-Natural text is cut from the scale's corpus at random places; where a case names no data, tokens are
-random. `auto` marks the task of an autoencoder: labels are the inputs themselves.
+Natural text is sampled from the scale's corpus at random positions; if a case names no data, tokens are
+random. `auto` marks the task of an autoencoder, whose labels are its inputs.
 """
 
 from collections.abc import Callable
@@ -13,19 +13,19 @@ import numpy as np
 from toeplix.experiments.engine import text_training
 from toeplix.tasks import Batch, copying, recall
 
-Case = Any  # solving.Case
+Case = Any  # task_training.Case
 Made = Callable[[Case, np.random.Generator, Any], Batch]
 
 
 class Task(NamedTuple):
-    """Batches of `case.batch` rows of `case.context` positions, and how many tokens there are."""
+    """Batches of `case.batch` sequences of `case.context` positions, and the size of the vocabulary."""
 
     batch: Made
     vocab: Callable[[Case], int]
     auto: bool = False
 
     def texts(self, case: Case, work: Path) -> tuple[Any, Any]:
-        """Tokens to learn from and tokens that are validation; None where they are random."""
+        """Return training and validation tokens; None if tokens are random."""
         if not case.data:
             return None, None
         store = text_training.corpus(case, work)

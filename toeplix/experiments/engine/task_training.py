@@ -1,9 +1,10 @@
-"""A model learns a task: batches made on the way, accuracy followed on others that are never learned.
+"""Training on synthetic tasks: batches are generated during training, accuracy is measured on others.
 
-Everything is a function of the case: weights come from its seed, the batch of a step from (seed, step),
-the validation batches from seeds of their own. One thread, so that no sum depends on the number of cores.
-A run ends early when it makes no mistakes any more. Rates are tuned with the first seed for every model
-and task: the one that reaches TARGET accuracy first, or has the lowest loss.
+Everything is a function of the case: the initialisation of its seed, the batch of a step of (seed,
+step), and the validation batches of separate seeds. Training uses one thread, so that no sum depends on
+the number of cores. A run ends early once it makes no errors. Learning rates are tuned with the first
+seed for every model and task: the best is the one that reaches TARGET accuracy first, or else has the
+lowest loss.
 """
 
 import hashlib
@@ -29,29 +30,29 @@ from toeplix.tasks import IGNORED, Batch
 from toeplix.training.run import Run
 from toeplix.training.schedule import rate
 
-LOOKS = 20  # validation evaluations of a run
+LOOKS = 20  # validation evaluations per run
 TARGET = 0.95  # accuracy at which a task counts as solved
-ENOUGH = 0.999  # accuracy at which a run ends
-HELD = 2**32  # seeds of validation batches begin here
+ENOUGH = 0.999  # accuracy at which a run ends early
+HELD = 2**32  # first seed of the validation batches
 
 Sizes = Mapping[str, Mapping[str, Any]]  # fields of cases by the name of the scale
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case(text_training.Sized):
-    """One run. `data` is text, or "" where tokens are random; `options` are the task's numbers."""
+    """One training run. `data` is a text source, or "" for random tokens; `options` are the task's."""
 
     task: str
     options: dict[str, Any]
     protocol: str = ""
     lr: float = 0.0
     seed: int = 0
-    stretch: int = 1  # a last look at inputs so many times longer
+    stretch: int = 1  # a final evaluation on inputs this many times as long
     part: str = ""
 
     @property
     def record(self) -> Model:
-        """Of the model that learns the task."""
+        """The record of the model that is trained on the task."""
         longest = replace(self, context=self.context * self.stretch)
         return longest.config(TASKS[self.task].vocab(self))
 
@@ -59,7 +60,7 @@ class Case(text_training.Sized):
     def at(
         cls, scale: Scale, sizes: Sizes, name: str, settings: dict[str, Any], **other: Any
     ) -> "Case":
-        """A case of the text of a scale at an experiment's own sizes; `other` fields instead."""
+        """Return a case with a scale's text and an experiment's sizes; `other` fields override both."""
         return cls.of(scale, name, settings, **({"options": {}} | dict(sizes[scale.name]) | other))
 
     @property
@@ -68,12 +69,12 @@ class Case(text_training.Sized):
 
 
 def measure(case: Case, work: Path) -> dict[str, Any]:
-    """Train, or take the model that is there, and say how well it does."""
+    """Train a model, or load it if it exists, and return its measurements."""
     return trained(case, work)[1]
 
 
 def trained(case: Case, work: Path) -> tuple[Any, dict[str, Any]]:
-    """The network of a case and what was found about it; it lies in `work` for whoever asks again."""
+    """Return the trained network of a case and its measurements; both are stored in `work`."""
     from toeplix import checkpoint
     from toeplix.files import read_json, replace_file
     from toeplix.tasks import probes
@@ -97,7 +98,7 @@ def trained(case: Case, work: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def network(case: Case) -> Any:
-    """With the weights that its seed draws."""
+    """Return the network of a case at the initialisation of its seed."""
     from toeplix import build
     from toeplix.tasks import probes
 
@@ -134,7 +135,7 @@ def learn(model: nn.Module, case: Case, work: Path) -> dict[str, Any]:
 def fit(
     model: nn.Module, case: Any, batch: Callable[[int], Batch], held: Sequence[Batch]
 ) -> dict[str, Any]:
-    """AdamW with warm-up and linear decay, as in `toeplix.training.loop`, on `batch(step)`."""
+    """Train with AdamW, warmup and linear decay, as in `toeplix.training.loop`, on `batch(step)`."""
     recipe = Run(data="tasks", steps=case.steps, lr=case.lr, warmup=case.warmup)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(
@@ -182,7 +183,7 @@ def fit(
 
 
 def _scored(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Mean loss over what is scored, and which of it is right."""
+    """Return the mean loss over scored positions, and which of them are predicted correctly."""
     labels = torch.from_numpy(batch.labels)
     counts = labels != IGNORED
     logits = model.head(model.encode(torch.from_numpy(batch.inputs))[counts])
@@ -191,7 +192,7 @@ def _scored(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def score(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, float]:
-    """Loss in nats, and share of right answers, over all that is scored."""
+    """Return the loss in nats and the accuracy over all scored positions of several batches."""
     training = model.training
     model.eval()
     nats, right, count = 0.0, 0, 0
@@ -204,7 +205,7 @@ def score(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, float]:
 
 
 def area(curve: Sequence[Sequence[float]], steps: int) -> float:
-    """Mean accuracy over all steps of a run, that of the last look from there on: 1 is at once."""
+    """Return the mean accuracy over all steps of a run; after the last evaluation it stays constant."""
     total, before, level = 0.0, 0.0, 0.0
     for step, _, right in curve:
         total += (step - before) * (level + right) / 2
@@ -215,7 +216,7 @@ def area(curve: Sequence[Sequence[float]], steps: int) -> float:
 def tuned(
     wanted: Iterable[Case], scale: Scale, rows: list[Row], rates: Sequence[float]
 ) -> list[Case]:
-    """Every rate with the first seed; then, where all of these are there, the best with all seeds."""
+    """Return cases of every learning rate with the first seed, then of the best with all seeds."""
     found: dict[str, Case] = {}
     for case in wanted:
         grid = grid_of(case, scale, rates)
@@ -228,14 +229,14 @@ def tuned(
 
 
 def grid_of(case: Case, scale: Scale, rates: Sequence[float]) -> Sequence[float]:
-    """Rates to try: the published one at the paper's scale, one at smoke, and else those given."""
+    """Return the learning rates to try: the published one at the paper's scale, else some of `rates`."""
     if not scale.rates:
         return (models.published_rate(case.settings),)
     return rates[: len(scale.rates)]
 
 
 def best_rate(case: Case, scale: Scale, rows: list[Row], rates: Sequence[float]) -> float | None:
-    """Of the first seed, once the whole grid is measured."""
+    """Return the best learning rate with the first seed; None until the whole grid is measured."""
     grid = grid_of(case, scale, rates)
     mine = {
         row["lr"]: row
@@ -248,20 +249,23 @@ def best_rate(case: Case, scale: Scale, rows: list[Row], rates: Sequence[float])
 
 
 def identity(row: Row) -> str:
-    """What a row is about, but for rate and seed."""
+    """Return a key of all fields of a case except learning rate and seed."""
     names = [field.name for field in fields(Case) if field.name not in ("lr", "seed")]
     return json.dumps([row.get(name) for name in names], sort_keys=True)
 
 
 def effort(rows: list[Row]) -> tuple[float, float]:
-    """Steps to TARGET, then loss, in the mean: less is better."""
+    """Return mean steps to TARGET, then mean loss; lower is better."""
     steps = [math.inf if row["solved"] is None else row["solved"] for row in rows]
     losses = [math.inf if row["loss"] is None else row["loss"] for row in rows]
     return statistics.fmean(steps), statistics.fmean(losses)
 
 
 def groups(rows: list[Row], **wanted: Any) -> list[list[Row]]:
-    """Rows with these fields, one list for all that differ in seeds only, each at its best rate."""
+    """Return rows with these fields, grouped so that rows of a group differ in seed only.
+
+    Each group has the best learning rate.
+    """
     found: dict[str, dict[float, list[Row]]] = {}
     for row in rows:
         if all(row[name] == value for name, value in wanted.items()):
@@ -275,5 +279,5 @@ def groups(rows: list[Row], **wanted: Any) -> list[list[Row]]:
 
 
 def by_seed(rows: list[Row], name: str) -> dict[int, float]:
-    """A number of each row; rows that have none are left out."""
+    """Return field `name` of each row by seed; rows without a value are left out."""
     return {row["seed"]: row[name] for row in rows if row.get(name) is not None}

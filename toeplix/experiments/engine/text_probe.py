@@ -1,8 +1,9 @@
-"""Retention of a model that somebody brings: ours, or any causal model that Hugging Face can load.
+"""Retention of a given model: a toeplix model, or any causal model that Hugging Face can load.
 
-The protocol is that of the experiment `retention`, on text in the model's own tokens: a decoder reads the
-frozen model, an untrained model of the same shape, and nothing at all. Losses of different tokens do not
-compare; shares of what a decoder without a state lacks, and accuracies, nearly do.
+The protocol is that of the experiment `retention`, on text in the model's own tokens. A decoder is
+trained on the hidden state of the frozen model, on that of an untrained model of the same shape, and
+without a hidden state. Losses are not comparable between tokenizers. Accuracies, and losses relative to
+that of the decoder without a hidden state, are approximately comparable.
 """
 
 import hashlib
@@ -23,13 +24,13 @@ from toeplix.files import read_json
 from toeplix.model import LanguageModel
 from toeplix.records import check_seed
 
-ENDLESS = 2**30  # tokens that a model without a limit reads
+ENDLESS = 2**30  # context of a model without a limit
 ENCODERS = ("as it is", "untrained", "nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """How a decoder is trained; the sizes of the experiment's laptop scale unless given."""
+    """How a decoder is trained; the defaults are the experiment's laptop scale."""
 
     context: int = 8
     depth: int = 2
@@ -51,7 +52,7 @@ class Probe:
 
 
 def opened(checkpoint: str | Path, *, fresh: bool = False) -> LanguageModel:
-    """The model of a directory behind our methods; `fresh`: with new weights. Runs no code from it."""
+    """Load the model of a directory, with new weights if `fresh`. No code from the directory is run."""
     folder = folder_of(checkpoint)
     if _described(folder).get("model_type") == "toeplix":
         from toeplix import build, load
@@ -62,7 +63,7 @@ def opened(checkpoint: str | Path, *, fresh: bool = False) -> LanguageModel:
 
 
 def folder_of(checkpoint: str | Path) -> Path:
-    """Where the model lies: the directory, or `model/` in that of a run, or a copy of the hub's."""
+    """Return the model's directory: the given one, `model/` of a run, or a download from the hub."""
     folder = Path(checkpoint)
     if not folder.is_dir():
         folder = _fetched(str(checkpoint))
@@ -74,7 +75,7 @@ def folder_of(checkpoint: str | Path) -> Path:
 
 
 def _fetched(name: str) -> Path:
-    """A model of the hub by its name: weights as safetensors, no code."""
+    """Download a model of the hub by its name: weights as safetensors, no code."""
     from huggingface_hub import snapshot_download
 
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
@@ -126,7 +127,7 @@ def _foreign(folder: Path, *, fresh: bool) -> LanguageModel:
 
 @torch.no_grad()
 def _width(backbone: Any, folder: Path) -> int:
-    """Of the last hidden state; refuses models that look ahead."""
+    """Return the width of the last hidden state; models that are not causal are rejected."""
     tokens = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 0]])
     hidden = backbone(tokens).last_hidden_state
     if not torch.allclose(hidden[0, :3], hidden[1, :3], rtol=1e-3, atol=1e-4):
@@ -137,7 +138,7 @@ def _width(backbone: Any, folder: Path) -> int:
 
 
 def texts(checkpoint: str | Path, data: str, work: Path, val_fraction: float = 0.05) -> Any:
-    """A store in the tokens of a model, built once from a source, or opened where there is one."""
+    """Return a store in the tokens of a model: opened if `data` is one, else built from it once."""
     from toeplix.data import Recipe, Store, build
     from toeplix.data.store import MANIFEST
     from toeplix.data.tokenizer import TOKENS, digest
@@ -158,7 +159,7 @@ def texts(checkpoint: str | Path, data: str, work: Path, val_fraction: float = 0
 def probe(
     checkpoint: str | Path, store: Any, how: Probe, say: Callable[[str], None] = lambda line: None
 ) -> list[dict[str, Any]]:
-    """Loss, bits kept per token, share and accuracy: of the model, of an untrained one, of none."""
+    """Return loss, bits kept per token, share and accuracy for each encoder of ENCODERS."""
     from toeplix import build
     from toeplix.experiments.engine.models import model as sized
 

@@ -1,11 +1,11 @@
-"""What most experiments measure: a model learns text, and its validation loss is followed.
+"""Training on text, which most experiments use: a model is trained, and its validation loss is recorded.
 
-Every model sees the same tokens in the same order for the same number of steps; seeds change the first
-weights. Learning rates are tuned for each on the same grid with the first seed, farther out where the
-best one is at an end of it; the best is repeated with the other seeds.
+Every model sees the same tokens in the same order for the same number of steps; the random seed changes
+the initialisation. Learning rates are tuned for each model on the same grid with the first seed, and the
+grid is extended if the best one is at its end. The best learning rate is repeated with the other seeds.
 
-Time is told in steps of one reference, the paper's flat Toeplitz model of the case's sizes: the case
-times a step of its model and of the reference, taking turns. A busy machine slows both.
+Time is measured relative to a reference, the paper's flat Toeplitz model of the case's sizes: steps of
+the model and of the reference are timed interleaved, so that load on the machine slows both.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from toeplix.training.run import Run
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-LOOKS = 10  # validation evaluations of a run
-FARTHER = 2  # rates that are tried beyond an end of the grid
+LOOKS = 10  # validation evaluations per run
+FARTHER = 2  # maximum number of learning rates tried beyond the grid
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sized:
-    """A model at the sizes of a scale. `model` is its name, `settings` what makes it that model."""
+    """A model at the sizes of a scale. `model` is its name, `settings` its fields of `Model`."""
 
     model: str
     settings: dict[str, Any]
@@ -54,7 +54,7 @@ class Sized:
 
     @classmethod
     def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
-        """A case at the sizes of a scale; `other` fields instead of the scale's."""
+        """Return a case at the sizes of a scale; `other` fields override the scale's."""
         known = vars(scale)
         sizes = {each.name: known[each.name] for each in fields(cls) if each.name in known}
         return cls(model=name, settings=settings, **(sizes | other))
@@ -69,8 +69,8 @@ class Case(Sized):
     """One training run on text."""
 
     timing: float
-    reference: int  # width of the model that times are told in
-    part: str = ""  # of the experiment, where it has several
+    reference: int  # width of the reference model for relative times
+    part: str = ""  # part of the experiment, if it has several
 
     @classmethod
     def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
@@ -105,7 +105,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
 
 def trained(run: Run, work: Path) -> Path:
-    """The directory of a run, which is done once, whoever wants it."""
+    """Return the directory of a run, which is trained once."""
     from toeplix.training.loop import fit
 
     folder = work / "runs" / run.digest
@@ -137,7 +137,7 @@ def run_of(case: Sized, work: Path) -> Run:
 
 
 def corpus(case: Any, work: Path) -> Any:
-    """The token store of a case, built once."""
+    """Return the token store of a case, which is built once."""
     from toeplix.data import Recipe, build
 
     recipe = Recipe(sources=(case.data,), vocab=case.vocab, val_fraction=case.val_fraction)
@@ -148,7 +148,7 @@ def corpus(case: Any, work: Path) -> Any:
 
 @contextlib.contextmanager
 def alone(work: Path, name: str) -> Iterator[None]:
-    """Cases that run side by side may want the same thing: one makes it, the other waits."""
+    """Lock `name`: if parallel cases need the same model or store, one makes it and the others wait."""
     from toeplix.data.appending import locked
 
     place = work / "locks" / name
@@ -166,7 +166,7 @@ def training_bytes(config: Model, batch: int) -> int:
 
 
 def relative_time(case: Case, config: Model) -> float:
-    """A training step over one of the paper's flat Toeplitz model of the scale's sizes."""
+    """Return the time of a training step relative to the paper's flat model at the scale's sizes."""
     from toeplix.profiling import timing
     from toeplix.profiling.bench.training import prepare
 
@@ -183,7 +183,7 @@ def relative_time(case: Case, config: Model) -> float:
 def tuned(
     scale: Scale, compared: Mapping[str, dict[str, Any]], rows: list[Row], **other: Any
 ) -> list[Case]:
-    """Every rate with the first seed; then, where the best lies between others, that with all seeds."""
+    """Return cases of every learning rate with the first seed; once the best is known, with all seeds."""
     found = []
     for name, settings in compared.items():
         make = partial(Case.of, scale, name, settings, **other)
@@ -197,7 +197,7 @@ def tuned(
 
 
 def rates(grid: tuple[float, ...], tried: Mapping[float, float]) -> tuple[float, ...]:
-    """The grid, and where the best so far is at an end of it the next one out, up to `FARTHER` times.
+    """Return the grid, extended by up to `FARTHER` learning rates while the best one is at its end.
 
     >>> rates((0.01, 0.02, 0.04), {0.01: 3.0, 0.02: 2.0, 0.04: 1.0})
     (0.01, 0.02, 0.04, 0.08)
@@ -218,7 +218,7 @@ def _rounded(rate: float) -> float:
 
 
 def rates_tried(rows: list[Row], name: str, scale: Scale, part: str = "") -> dict[float, float]:
-    """Losses with the first seed by learning rate; a diverged run is the worst there is."""
+    """Return losses with the first seed by learning rate; the loss of a diverged run is infinite."""
     return {
         row["lr"]: math.inf if row["loss"] is None else row["loss"]
         for row in rows
@@ -229,7 +229,7 @@ def rates_tried(rows: list[Row], name: str, scale: Scale, part: str = "") -> dic
 def best_rate(
     rows: list[Row], name: str, settings: dict[str, Any], scale: Scale, part: str = ""
 ) -> float | None:
-    """Of the lowest loss with the first seed, once all rates that are wanted are there."""
+    """Return the learning rate with the lowest loss for the first seed; None until all are measured."""
     if not scale.rates:
         return models.published_rate(settings)
     tried = rates_tried(rows, name, scale, part)
@@ -238,7 +238,7 @@ def best_rate(
 
 
 def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:
-    """Rows of each model at its best learning rate, all seeds."""
+    """Return the rows of each model at its best learning rate, with all seeds."""
     found: dict[str, list[Row]] = {}
     for name in dict.fromkeys(row["model"] for row in rows if row["part"] == part):
         by_rate: dict[float, list[Row]] = {}
@@ -252,7 +252,7 @@ def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:
 
 
 def losses(rows: list[Row]) -> dict[int, float]:
-    """Final validation losses by seed, in nats per token; a diverged run has none."""
+    """Return final validation losses by seed, in nats per token, without diverged runs."""
     return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
 
 

@@ -1,9 +1,9 @@
-"""Models whose filters are looked at: untrained, and trained on language, on copying, as autoencoders.
+"""Models whose filters are analysed: untrained, trained on language or copying, and autoencoders.
 
-    untrained     as drawn
-    language      the next token of text
-    copy          text twice, no sign between; only the second half is scored. One tap at lag n/2 would do
-    autoencoder   a text to one vector to the same text (tasks/probes.py); both sides are Toeplitz models
+    untrained     at initialisation
+    language      next-token prediction on text
+    copy          a text twice, only the second half is scored. One tap at lag n/2 solves it
+    autoencoder   text to one vector to the same text (tasks/probes.py); both sides are Toeplitz models
 
 A case is trained once; the experiments `index`, `symbols` and `filters` read the same weights.
 """
@@ -29,7 +29,7 @@ SOLVED: dict[str, tuple[str, dict[str, Any]]] = {  # tasks of `task_training`, a
     "copy": ("repeated", {}),
     "autoencoder": ("autoencode", {"norm": True}),
 }
-LONGER = 16  # steps of an autoencoder, which learns slowly, over those of the others
+LONGER = 16  # steps of an autoencoder, which learns slowly, as a multiple of the other tasks' steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Case(text_training.Sized):
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
-    """The paper's flat model on every task, at a second width for language; and our default's start."""
+    """Return cases of the paper's flat model on every task (language: two widths) and of our default."""
     found = []
     for seed in scale.seeds:
         for name, settings in STARTS.items():
@@ -60,7 +60,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 
 
 def _squeezed(scale: Scale) -> dict[str, Any]:
-    """Sizes of an autoencoder; below the paper's, of one that learns (`capacity`, longer training)."""
+    """Return sizes at which an autoencoder learns at small scales (`capacity`, longer training)."""
     if scale.name == "paper":
         return {}
     return {
@@ -102,7 +102,7 @@ def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
-    """By the loops of the experiments that measure these tasks."""
+    """Train a case with the training loop of the experiments that measure its task."""
     from toeplix import build, load
     from toeplix.training import logs
 
@@ -123,7 +123,7 @@ def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def groups(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows by what they are, as tables and figures name it: one row a seed."""
+    """Return rows grouped by their label in tables and figures, one row per seed."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(label(row), []).append(row)
@@ -132,19 +132,19 @@ def groups(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def label(row: Row) -> str:
-    start = "" if row["model"] == "paper flat" else ", our start"
+    start = "" if row["model"] == "paper flat" else ", our init"
     return f"{row['task']}, d={row['dim']}{start}"
 
 
 def chosen(rows: list[Row], task: str, model: str = "paper flat") -> list[Row]:
-    """Rows of a task, of the widest model."""
+    """Return the rows of a task and model at the largest width."""
     mine = [row for row in rows if row["task"] == task and row["model"] == model]
     widest = max((row["dim"] for row in mine), default=0)
     return [row for row in mine if row["dim"] == widest]
 
 
 def rounded(kernel: Tensor, digits: int = 6) -> list[float]:
-    """Taps for a row: so many significant digits."""
+    """Return taps rounded to `digits` significant digits, to be stored in a row."""
     return [
         float(f"{value:.{digits}g}") if math.isfinite(value) else value for value in kernel.tolist()
     ]
