@@ -1,8 +1,8 @@
-"""Keep freed memory instead of returning it to the system.
+"""Keep freed memory in the process instead of returning it to the operating system.
 
-The C library gives large blocks back when they are freed, and every fresh one is zeroed by the system
-page by page: on a CPU a training step then spends a noticeable part of its time there. Commands that
-train or measure call this once; as a library toeplix leaves its host's allocator alone.
+The C library returns large blocks when they are freed, and the operating system zeroes every new block
+page by page, which takes a noticeable part of a training step on a CPU. Commands that train or measure
+call `keep_freed_memory` once; as a library toeplix does not change the allocator of its host.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Whether the allocator took the hint: only that of glibc knows it."""
+    """Configure the allocator; return whether it accepted (only that of glibc does)."""
     if not sys.platform.startswith("linux"):
         return False
     try:

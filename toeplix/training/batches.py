@@ -1,8 +1,9 @@
-"""Batches of a run: a function of (seed, step), so that nothing is replayed to go on.
+"""Batches of a run as a function of (seed, step), so that a resumed run need not replay earlier batches.
 
-Rows are numbered through all epochs. A step takes the next `accumulate x processes x batch` of them;
-process p its share of each part, so several processes see what one with a larger batch sees.
-While a step computes, a thread makes the batches of the next one (`Ahead`).
+Sequences are numbered consecutively over all epochs. A step takes the next
+`grad_accum_steps x processes x batch` of them. In each gradient accumulation step every process takes its
+part, so several processes train on the same sequences as one process with a larger batch. While a step is
+computed, a thread prepares the batches of the next one (`Ahead`).
 """
 
 import hashlib
@@ -20,7 +21,7 @@ Batch = dict[str, torch.Tensor]
 
 
 class Batches:
-    """Of the training split."""
+    """The batches of the training split that one process computes."""
 
     def __init__(self, run: Run, store: Store, rank: int, processes: int) -> None:
         kind = KINDS[run.protocol]
@@ -30,7 +31,7 @@ class Batches:
         self.rank, self.processes = rank, processes
 
     def of(self, step: int) -> list[Batch]:
-        """What this process does in a step (from 0), a batch for each part of it."""
+        """Return the batches of a step (counted from 0), one per gradient accumulation step."""
         first = step * self.parts * self.processes
         return [
             self._batch((first + part * self.processes + self.rank) * self.batch)
@@ -48,7 +49,7 @@ class Batches:
 
 
 class Ahead:
-    """Batches of step after step, and how long each step had to wait for them."""
+    """Prefetches the batches of the next step in a thread, and measures the waiting time of each step."""
 
     def __init__(self, batches: Batches, steps: int) -> None:
         self._batches, self._steps = batches, steps
@@ -56,7 +57,7 @@ class Ahead:
         self._next: tuple[int, Future[list[Batch]]] | None = None
 
     def of(self, step: int) -> tuple[list[Batch], float]:
-        """What `Batches.of` gives, and the seconds that this took."""
+        """Return the batches of a step, as `Batches.of` does, and the seconds spent waiting for them."""
         start = time.monotonic()
         known, future = self._next or (-1, None)
         if future is None or known != step:
@@ -76,7 +77,7 @@ def moved(batch: Batch, device: torch.device) -> Batch:
 
 
 def digest(batches: list[Batch]) -> str:
-    """Sixteen letters that name what a step saw."""
+    """Return a hash of the tokens of several batches, 16 hexadecimal digits."""
     seen = hashlib.sha256()
     for batch in batches:
         seen.update(np.ascontiguousarray(batch["tokens"].numpy()).tobytes())

@@ -1,11 +1,12 @@
-"""Checkpoints of a training run: complete or absent, and checked before they are used.
+"""Checkpoints of a training run: complete or absent, and verified before they are used.
 
-    step-400/model.safetensors, config.json   as `toeplix.save` writes them: `toeplix.load` reads them
-    step-400/optimizer.safetensors            the moments of AdamW, under the names of the weights
+    step-400/model.safetensors, config.json   written by `toeplix.save`, readable by `toeplix.load`
+    step-400/optimizer.safetensors            optimizer state of AdamW, by the names of the weights
     step-400/state.json                       step, tokens, seconds, lengths of the logs
     step-400/manifest.json                    bytes and sha256 of the others
 
-Everything is written aside and brought to disk, then the directory is renamed. Nothing is unpickled.
+All files are written to a temporary directory and synced to disk, then the directory is renamed.
+Nothing is pickled.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ FILES = (WEIGHTS, CONFIG, OPTIMIZER, STATE)
 
 
 class Snapshot(NamedTuple):
-    """A checkpoint that was found to be whole."""
+    """A checkpoint whose files were verified."""
 
     directory: Path
     state: dict[str, Any]
@@ -44,7 +45,7 @@ def write(
     state: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Make `folder/step-N`, `memory` being the moments; delete all but the last `keep`."""
+    """Write `folder/step-N`, with `memory` the optimizer state; delete all but the last `keep`."""
     target = folder / f"step-{state['step']}"
     aside = folder / f".{target.name}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,13 +113,13 @@ def _kept(directory: Path) -> Path:
 
 
 def last(folder: Path) -> str:
-    """The newest checkpoint in words, for messages."""
+    """Return a sentence that names the newest checkpoint, for error messages."""
     found = _steps(folder)
     return f"the last good checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
 
 
 def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What the optimizer remembers, `NAME:WHAT` for every weight."""
+    """Return the optimizer state, with keys `NAME:WHAT` for every weight."""
     return {
         f"{name}:{what}": value.contiguous()
         for name, weight in model.named_parameters()
@@ -134,7 +135,7 @@ def restore_weights(snapshot: Snapshot, model: torch.nn.Module) -> None:
 def restore_moments(
     snapshot: Snapshot, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Each process its part of them."""
+    """Load the optimizer state of a checkpoint; each process keeps its shard."""
     weights = dict(model.named_parameters())
     for key, value in contents(snapshot.directory / OPTIMIZER, check=False)[0].items():
         name, _, what = key.rpartition(":")

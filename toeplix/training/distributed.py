@@ -1,12 +1,11 @@
-"""How several processes share one model: `ddp`, each the whole of it, or `fsdp`, each a part.
+"""Data parallelism: `ddp`, with replicated weights, or `fsdp`, with sharded weights.
 
-    ddp    weights, gradients and moments in every process; gradients are averaged once a step
-    fsdp   every process keeps a part of each weight, of its gradient and of its moments (FSDP2); a block
-           is gathered while it computes, forward and backward, and its gradients are divided after it
+    ddp    weights, gradients and optimizer state in every process; gradients are averaged once per step
+    fsdp   every process keeps a shard of each weight, its gradient and its optimizer state (FSDP2); a
+           block is gathered while it is computed, forward and backward, and its gradients are sharded
 
-Under fsdp a weight is a DTensor. `whole` and `part` lead from parts to wholes and back, so checkpoints
-are the same files for both. Hugging Face's backbones are gathered in one piece,
-for as long as a batch takes.
+Under fsdp a weight is a DTensor. `whole` gathers a value and `part` shards it, so checkpoints are the
+same files for both. The backbones of Hugging Face are gathered as one unit for the duration of a batch.
 """
 
 import contextlib
@@ -27,14 +26,14 @@ from toeplix.training.processes import Processes
 
 
 def share(objective: Objective, how: str, processes: Processes) -> nn.Module:
-    """The objective on its device, with gradients averaged over processes."""
+    """Move the objective to its device and average its gradients over processes."""
     if processes.count == 1:
         return objective.to(processes.device)
     return WAYS[how](objective, processes)
 
 
 def copied(objective: Objective, processes: Processes) -> nn.Module:
-    # a filter of one head has a free stride, which is no fault
+    # the filter of a single head has an arbitrary stride, which is harmless
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     device = processes.device
     here = [device.index or 0] if device.type == "cuda" else None
@@ -42,15 +41,15 @@ def copied(objective: Objective, processes: Processes) -> nn.Module:
 
 
 def divided(objective: Objective, processes: Processes) -> nn.Module:
-    """In place, block by block, so that no more than one of them is ever whole on a device."""
+    """Shard the objective in place, block by block, so that a device holds at most one whole block."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(processes.device.type, (processes.count,))
     for block in objective.model.sharded():
         fully_shard(block, mesh=mesh)
-        # Processes have different documents, and must gather a block equally often: once for all groups
-        # of documents. Inside, `forward`, as a call would gather again for each.
+        # Processes have different documents but must gather a block equally often: once for all groups
+        # of documents. Inside, `forward` is called directly, as a module call would gather again.
         setattr(block, "each", _each(block))  # noqa: B010 - for mypy
         register_fsdp_forward_method(block, "each")
     fully_shard(objective, mesh=mesh, reshard_after_forward=True)
@@ -65,14 +64,17 @@ WAYS: dict[str, Callable[[Objective, Processes], nn.Module]] = {"ddp": copied, "
 
 
 def unexchanged(shared: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """Gradients wait for the last part of a step, unless they are divided: wholes might not fit."""
+    """Postpone gradient averaging to the last gradient accumulation step.
+
+    Not under fsdp: unsharded gradients might not fit into memory.
+    """
     if isinstance(shared, DistributedDataParallel):
         return shared.no_sync()
     return contextlib.nullcontext()
 
 
 def clip(weights: list[nn.Parameter], most: float) -> float:
-    """Shorten the gradient of all weights together to `most` (0: never); its norm before that."""
+    """Clip the gradient norm of all weights at `most` (0: never); return the norm before clipping."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     norm = whole(torch.nn.utils.get_total_norm(gradients))
     torch.nn.utils.clip_grads_with_norm_(weights, most or math.inf, norm)
@@ -80,21 +82,21 @@ def clip(weights: list[nn.Parameter], most: float) -> float:
 
 
 def whole(value: Tensor) -> Tensor:
-    """All of it; if it is divided, every process has to ask."""
+    """Return the unsharded value; if it is sharded, every process has to call this."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def part(value: Tensor, weight: Tensor) -> Tensor:
-    """What this process keeps of a value that belongs to a weight."""
+    """Return this process's shard of a value that has the shape of a weight."""
     if not isinstance(weight, DTensor):
         return value.to(weight.device)
-    kept = torch.empty_like(weight, requires_grad=False)  # which holds on to nothing else
+    kept = torch.empty_like(weight, requires_grad=False)  # a copy that does not keep `value` alive
     places = weight.placements
     return kept.copy_(distribute_tensor(value, weight.device_mesh, places, src_data_rank=None))
 
 
 def gathered(values: Iterable[tuple[str, Tensor]], processes: Processes) -> dict[str, Tensor]:
-    """Wholes by name, on the first process only, one after another; every process has to ask."""
+    """Gather values by name, one after another, on the first process; all processes have to call this."""
     found = {}
     for name, value in values:
         full = whole(value)
@@ -104,7 +106,7 @@ def gathered(values: Iterable[tuple[str, Tensor]], processes: Processes) -> dict
 
 
 def whole_model(model: LanguageModel, processes: Processes) -> LanguageModel:
-    """The model itself; if it is divided, on the first process a copy on the CPU."""
+    """Return the model; if it is sharded, the first process gets an unsharded copy on the CPU."""
     if not any(isinstance(weight, DTensor) for weight in model.parameters()):
         return model
     weights = gathered(own(model).items(), processes)

@@ -1,7 +1,7 @@
-"""What a run leaves to read while it goes: metrics.jsonl, samples.txt, and trackers such as tensorboard.
+"""The logs of a run: metrics.jsonl, samples.txt, and experiment trackers such as tensorboard.
 
-A checkpoint remembers how long the files were. A run that goes on from it cuts them there, so every
-row is there once, whatever happened in between.
+A checkpoint stores the lengths of the files. A run that resumes from it truncates them to these lengths,
+so every line occurs exactly once.
 """
 
 import json
@@ -25,7 +25,7 @@ COLUMNS = {
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Of accelerate, or of the same form."""
+    """An experiment tracker: one of accelerate's, or a class with the same methods."""
 
     def log(self, values: dict[str, Any], step: int | None) -> None: ...
 
@@ -33,7 +33,7 @@ class Tracker(Protocol):
 
 
 class Logs:
-    """The files, opened where a checkpoint left them."""
+    """The open log files and trackers; files are truncated to the lengths stored in the checkpoint."""
 
     def __init__(self, folder: Path, run: Run, step: int, lengths: dict[str, int]) -> None:
         self._trackers = [
@@ -55,7 +55,7 @@ class Logs:
         self._write(SAMPLES, "".join(parts))
 
     def lengths(self) -> dict[str, int]:
-        """How long the files are, now that all of it is on disk."""
+        """Sync the files to disk and return their lengths in bytes."""
         for file in self._files.values():
             os.fsync(file.fileno())
         return {name: file.tell() for name, file in self._files.items()}
@@ -118,7 +118,7 @@ class _Tensorboard:
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # what an interrupted run wrote after its checkpoint is not shown
+        # hide what an interrupted run logged after its checkpoint
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def log(self, values: dict[str, Any], step: int | None) -> None:

@@ -1,19 +1,20 @@
-"""Training: `fit(run, directory)` makes a model, and goes on exactly where it was interrupted.
+"""The training loop: `fit(run, directory)` trains a model and resumes exactly after an interruption.
 
-    run.json          the record: the directory belongs to this run
-    metrics.jsonl     a row a line (logs.py), samples.txt, tensorboard/
+    run.json          the record of the run that owns the directory
+    metrics.jsonl     metrics, one JSON object per line (logs.py); also samples.txt, tensorboard/
     checkpoints/      step-N: complete or absent (checkpoints.py)
-    model/            the result, for toeplix.load, with its tokenizer
-    report.md         the end of the run in words (summary.py)
+    model/            the trained model, for toeplix.load, with its tokenizer
+    report.md         summary of the finished run (summary.py)
 
-Everything that a step does is a function of (run, step): rows (batches.py), random numbers, learning
-rate. So weights, moments and a step number are all that a checkpoint needs, and a run that was killed
-ends with the same bits as one that was not. The loop is written out for this: Hugging Face's Trainer
-pickles its checkpoints, writes them in place, takes the first axis of a batch for rows (packed batches
-have one), and reads its way to the step it goes on from. It trains `toeplix.hub` models, and step by
-step finds the same losses (docs/training.md, tests/training/test_trainer.py).
+Everything that a step does is a function of (run, step): its batches (batches.py), random numbers and
+learning rate. So a checkpoint needs only weights, optimizer state and the step number, and a run that
+was killed and resumed ends with the same bits as an uninterrupted one. Hugging Face's Trainer does not
+allow this: it pickles its checkpoints, writes them in place, takes the first axis of a batch as the
+number of sequences (a packed batch has one row), and reads all earlier batches again to resume. It can
+train `toeplix.hub` models, with the same loss at every step (docs/training.md,
+tests/training/test_trainer.py).
 
-The loss is the mean over all labels of a step, over all its parts and processes.
+The loss of a step is the mean over all its labels, over all gradient accumulation steps and processes.
 """
 
 import contextlib
@@ -56,24 +57,25 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Diverged(ValueError):
-    """The loss is not a number any more, or far above where it began."""
+    """The loss or the gradient norm is not finite, or the loss is far above that of the first step."""
 
 
 @dataclass(kw_only=True)
 class Progress:
-    """What a checkpoint remembers beside weights and moments."""
+    """The state of a run that a checkpoint stores in addition to weights and optimizer state."""
 
-    step: int = 0  # done
-    tokens: int = 0  # labels learned from
+    step: int = 0  # steps done
+    tokens: int = 0  # labels trained on
     seconds: float = 0.0
-    nats: float = 0.0  # since the last row of metrics.jsonl, as are these three
+    # since the last line of metrics.jsonl:
+    nats: float = 0.0  # sum of losses
     labels: int = 0
-    busy: float = 0.0
-    waited: float = 0.0  # for batches, of the busy seconds
+    busy: float = 0.0  # seconds in steps
+    waited: float = 0.0  # seconds of `busy` spent waiting for batches
     first_loss: float | None = None
-    lengths: dict[str, int] = field(default_factory=dict)  # of the logs
-    scaler: dict[str, Any] = field(default_factory=dict)  # float16 only
-    data: str = ""  # digest of the store
+    lengths: dict[str, int] = field(default_factory=dict)  # bytes of the log files
+    scaler: dict[str, Any] = field(default_factory=dict)  # state of the loss scaler, float16 only
+    data: str = ""  # digest of the token store
     processes: int = 1
 
 
@@ -86,7 +88,7 @@ def fit(
     restart: bool = False,
     verify: bool = True,
 ) -> Path:
-    """Train, or go on with it. The result is the directory of the model, for `toeplix.load`.
+    """Train a model, or resume its training; return the directory of the model, for `toeplix.load`.
 
     Args:
         run: what to do.
@@ -124,7 +126,7 @@ def fit(
 
 
 class Training:
-    """A run under way."""
+    """A run in progress: model, optimizer, batches and logs of one process."""
 
     def __init__(
         self,
@@ -167,7 +169,7 @@ class Training:
         self.validation = Validation(run, store, processes) if run.eval_every else None
 
     def go(self) -> None:
-        """All steps that are left, and the end of the run."""
+        """Run all remaining steps, then write the model and the report."""
         run, progress = self.run, self.progress
         self.began = time.monotonic() - progress.seconds
         logs = (
@@ -202,7 +204,7 @@ class Training:
         self._finish()
 
     def _step(self, asked: bool) -> bool:
-        """One update; whether any process was asked to stop."""
+        """Take one optimizer step; return whether any process was asked to stop."""
         run, progress, processes = self.run, self.progress, self.processes
         start = time.monotonic()
         parts, waited = self.batches.of(progress.step)
@@ -219,7 +221,7 @@ class Training:
             last = number == len(parts)
             with contextlib.nullcontext() if last else distributed.unexchanged(self.shared):
                 loss = self.shared(**batches.moved(part, processes.device))
-                # processes average their gradients, this is a sum
+                # gradients are averaged over processes, while the loss is a sum: hence the factor
                 self.scaler.scale(loss * (processes.count / labels)).backward()
             nats += loss.detach()
         self.scaler.unscale_(self.optimizer)
@@ -247,7 +249,7 @@ class Training:
         return stop > 0
 
     def _healthy(self, loss: float, norm: float, parts: list[batches.Batch]) -> None:
-        """Before the weights are touched."""
+        """Raise Diverged if the loss or the gradient is not usable, before the weights are updated."""
         progress = self.progress
         if progress.first_loss is None and math.isfinite(loss):
             progress.first_loss = loss
@@ -286,7 +288,7 @@ class Training:
         tokenizer, model = self.store.tokenizer, distributed.whole_model(self.model, self.processes)
         if logs is None:
             return
-        with torch.compiler.set_stance("force_eager"):  # decoding changes shape at every step
+        with torch.compiler.set_stance("force_eager"):  # shapes change at every decode step
             rows = generate(
                 model,
                 [[tokenizer.start]] * SAMPLES,
@@ -295,7 +297,7 @@ class Training:
                 seed=self.run.seed,
                 stop_tokens=[tokenizer.end],
             )
-        # a model may have a larger vocabulary than its tokenizer
+        # the vocabulary of a model may be larger than that of its tokenizer
         known = [[each for each in row if each < tokenizer.vocab] for row in rows]
         logs.samples(self.progress.step, [tokenizer.decode(row) for row in known])
 
@@ -346,7 +348,7 @@ class Training:
 
 
 def _digest(store: Store) -> str:
-    """Names what is in a store."""
+    """Return a digest of the contents of a store."""
     sums = {name: known["sha256"] for name, known in store.manifest["files"].items()}
     return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -1,13 +1,13 @@
-"""The loss over a vocabulary, without ever holding all logits.
+"""The cross-entropy loss over a vocabulary, without materialising all logits.
 
     loss = sum over rows of  logsumexp(W f) - (W f)[label]
 
-Rows go through the output layer in chunks, and where gradients are wanted a chunk's are taken at once:
+Rows pass through the output layer in chunks, and gradients are computed together with each chunk:
 
     e = exp(W f - max),  s = sum e
     df = (W^T e) / s - W[label]          dW += e^T (f / s),  dW[label] -= f
 
-so logits exist for one chunk only, once, and nothing is computed twice.
+so logits are held for one chunk at a time, and nothing is computed twice.
 """
 
 from typing import Any
@@ -17,16 +17,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-CHUNK = 2**22  # logits at once: 16 MiB in float32
-IGNORED = -100  # a label that does not count
+CHUNK = 2**22  # logits per chunk: 16 MiB in float32
+IGNORED = -100  # a label that is not scored
 
 
 def vocabulary_loss(
     features: Float[Tensor, "*n d"], head: nn.Linear, labels: Int[Tensor, "*n"]
 ) -> tuple[Float[Tensor, ""], int]:
-    """Sum of the cross-entropies of all labels that count, in nats, and their number.
+    """Return the sum of the cross-entropies of all scored labels, in nats, and their number.
 
-    Logits have the precision of the features (under autocast, its own), sums are in float32.
+    Logits have the dtype of the features (under autocast, the autocast dtype), sums are in float32.
     """
     features, labels = features.flatten(0, -2), labels.flatten()
     counts = labels != IGNORED

@@ -1,4 +1,4 @@
-"""What is minimised, and the options of how: compiled, checkpointed, in which precision."""
+"""The training objective, with precision, gradient checkpointing and compilation."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +12,7 @@ PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Objective(nn.Module):
-    """Batches to the sum of their losses in nats: a module, so that processes can share it."""
+    """Maps a batch to the sum of its losses in nats. It is a module so that DDP and FSDP can wrap it."""
 
     def __init__(self, model: LanguageModel, precision: str = "float32") -> None:
         super().__init__()

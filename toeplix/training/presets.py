@@ -1,10 +1,10 @@
-"""Runs by name: what `toeplix train NAME` starts from.
+"""Runs by name, for `toeplix train NAME`.
 
     run = preset("laptop", data="runs/python/store", steps=500)
 
-The paper's: AdamW (0.9, 0.999) without weight decay, 200,000 steps of 128 rows of 512 tokens (64 of
-1024), a linear fall after 500 steps of warm-up, gradients clipped at 1. The rows are those of all
-processes together: with several, divide `batch` among them.
+The paper's recipe: AdamW (0.9, 0.999) without weight decay, 200,000 steps of 128 sequences of 512 tokens
+(64 of 1024), linear decay after 500 warmup steps, gradient norm clipped at 1. The batch size is that of
+all processes together: with several processes, divide `batch` by their number.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def laptop(data: str) -> Run:
 
 
 def demo(data: str) -> Run:
-    """Very small, to see everything once."""
+    """A very small model and a short run that uses every feature."""
     model = Model(vocab=2000, context=128, dim=128, depth=2)
     return Run(
         model=model,
@@ -75,7 +75,7 @@ PRESETS: dict[str, Callable[[str], Run]] = {
 
 
 def preset(name: str, data: str, **changes: Any) -> Run:
-    """A run by name; `changes` are fields of Run, or of Model."""
+    """Return a run by name; `changes` are fields of Run or of Model."""
     if name not in PRESETS:
         raise ValueError(f"there is no preset {name!r}, only {', '.join(PRESETS)}")
     return changed(PRESETS[name](data), changes)

@@ -1,4 +1,4 @@
-"""Several processes that train one model, as `torchrun` starts them; or just this one."""
+"""The processes that train one model: those started by `torchrun`, or a single one."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from torch.distributed.rendezvous import rendezvous
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """Which of how many this one is, and where it computes."""
+    """Rank of this process, number of processes, and device."""
 
     rank: int = 0
     count: int = 1
@@ -21,11 +21,11 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """The one that writes and speaks."""
+        """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
     def total(self, *values: float) -> list[float]:
-        """The sum of each over all processes."""
+        """Return the sum of each value over all processes."""
         if self.count == 1:
             return list(values)
         kind = torch.float32 if self.device.type == "mps" else torch.float64
@@ -34,21 +34,22 @@ class Processes:
         return sums.tolist()
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes have called this."""
         if self.count > 1:
             self.total(0.0)
 
 
-# Kept to the end of the process: where DDP was the last to let go of its group, one run in three was
-# seen to hang at its end, waiting for the group's threads.
+# Process groups are kept until the process ends: when DDP held the last reference to its group, one run
+# in three was seen to hang at its end, waiting for the threads of the group.
 _groups: list[Any] = []
 
 
 def _meeting() -> dict[str, Any]:
-    """Where processes find each other.
+    """Return the arguments with which `init_process_group` finds the other processes.
 
-    When torchrun starts processes again, the addresses of the dead are still in its store, and who reads
-    too early calls there. So every life has names of its own; on one machine, where all count alike.
+    When torchrun restarts processes, its store still has the addresses of the old ones, and a process
+    that reads too early connects to them. So keys get a prefix per restart; only on one machine, where
+    all processes have the same restart count.
     """
     life = os.environ.get("TORCHELASTIC_RESTART_COUNT")
     if life is None or os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
@@ -60,7 +61,7 @@ def _meeting() -> dict[str, Any]:
 
 @contextmanager
 def joined() -> Iterator[Processes]:
-    """Meet the other processes, and part from them in the end."""
+    """Join the process group for the duration of the block."""
     local = int(os.environ.get("LOCAL_RANK", 0))
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:

@@ -1,9 +1,9 @@
-"""How a model is trained: the record `Run`, frozen, varied only by `replace`.
+"""The record `Run`: how a model is trained. It is frozen and varied only by `replace`.
 
     run = Run(model=Model(dim=256, depth=4), data="runs/python/store", steps=1000)
     longer = replace(run, steps=2000)
 
-What a field means stands beside it, in words that `toeplix train --help` shows too.
+The help text of each field is also shown by `toeplix train --help`.
 """
 
 import dataclasses
@@ -108,7 +108,7 @@ class Run:
 
     @property
     def digest(self) -> str:
-        """Sixteen letters that name this record."""
+        """A hash of this record, 16 hexadecimal digits."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -130,7 +130,7 @@ class Run:
         return cls(**{**record, "model": Model(**model)})
 
     def differences(self, other: "Run") -> list[str]:
-        """Settings that lead to other weights, as they are here and there."""
+        """Return, as text, the settings that differ from `other` and change the trained weights."""
         here, there = self.to_dict(), other.to_dict()
         here, there = here | here.pop("model"), there | there.pop("model")
         return [

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from toeplix.training.run import Run
 
-# the share of the highest rate, from the share of the steps after warm-up
+# learning rate / peak learning rate, as a function of the fraction of steps done after warmup
 FALLS: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1 - done,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
@@ -14,7 +14,7 @@ FALLS: dict[str, Callable[[float], float]] = {
 
 
 def rate(run: Run, step: int) -> float:
-    """Of the update after `step` others: rises from 0, then falls."""
+    """Return the learning rate of step `step`, counted from 0: linear warmup from 0, then decay."""
     if step < run.warmup:
         return run.lr * step / run.warmup
     return run.lr * FALLS[run.schedule]((step - run.warmup) / max(1, run.steps - run.warmup))

@@ -1,4 +1,4 @@
-"""Requests to stop a run: Ctrl-C, and the signal that schedulers send; the end of a parent."""
+"""Signals: stopping a run on SIGINT (Ctrl-C) or SIGTERM, and ending workers with their parent."""
 
 import contextlib
 import multiprocessing
@@ -11,12 +11,12 @@ from typing import Any
 
 
 class Stopped(KeyboardInterrupt):
-    """Somebody asked to stop; what was done is saved."""
+    """The run was asked to stop and has saved a checkpoint."""
 
 
 @contextlib.contextmanager
 def requests() -> Iterator[list[int]]:
-    """Signals are collected here instead of ending the process; the second one ends it."""
+    """Collect SIGINT and SIGTERM in a list instead of ending the process; a second signal ends it."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -37,9 +37,9 @@ def requests() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def put_off() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block: for what must not be left half-made."""
+    """Postpone Ctrl-C to the end of the block, for work that must not be interrupted halfway."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread handles signals
         return
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
@@ -52,7 +52,7 @@ def put_off() -> Iterator[None]:
 
 
 def follow_parent() -> None:
-    """In a process that works for another: it leaves Ctrl-C to its parent, and does not outlive it."""
+    """In a worker process: ignore Ctrl-C, which the parent handles, and exit when the parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

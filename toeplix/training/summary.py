@@ -1,4 +1,4 @@
-"""The report of a finished run, for people: report.md."""
+"""report.md: the summary of a finished run."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from toeplix.training.logs import SAMPLES, read
 from toeplix.training.run import Run
 
 REPORT = "report.md"
-SHOWN = 12  # rows of a table
+SHOWN = 12  # maximum number of lines in a table
 
 
 def summarise(
@@ -36,7 +36,7 @@ def summarise(
 
 
 def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) -> dict[str, str]:
-    """What a run trained, what it cost and where it ended; how many processes, if that is known."""
+    """Return model, data, cost and final losses of a run as text; `processes` may be unknown."""
     from toeplix import __version__
 
     model = run.model
@@ -74,7 +74,7 @@ def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) ->
 
 
 def latest_sample(folder: Path) -> str:
-    """What the model wrote last while it was trained; empty if it never did."""
+    """Return the last text sample generated during training; empty if there is none."""
     file = folder / SAMPLES
     samples = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
     start = samples.rfind("--- step")
@@ -82,7 +82,7 @@ def latest_sample(folder: Path) -> str:
 
 
 def waiting(rows: list[dict[str, Any]]) -> float | None:
-    """The share of the time of steps in which there was nothing to compute on."""
+    """Return the fraction of step time spent waiting for batches; None without measurements."""
     shares = [row["waiting"] for row in rows if "waiting" in row]
     return sum(shares) / len(shares) if shares else None
 

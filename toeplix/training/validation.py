@@ -1,4 +1,4 @@
-"""The loss on text that was kept from training, in nats per token and bits per byte."""
+"""The validation loss, in nats per token and in bits per byte."""
 
 import math
 
@@ -13,7 +13,7 @@ from toeplix.training.run import Run
 
 
 class Validation:
-    """`eval_sequences` rows, drawn once, each process its share of them."""
+    """A fixed set of `eval_sequences` validation sequences, divided among the processes."""
 
     def __init__(self, run: Run, store: Store, processes: Processes) -> None:
         rows: Sequences
@@ -27,12 +27,12 @@ class Validation:
 
     @torch.no_grad()
     def evaluate(self, objective: Objective) -> dict[str, float]:
-        """Means over all labels of all rows."""
+        """Return val_loss and val_bits_per_byte, averaged over all labels of all sequences."""
         nats, labels, size = 0.0, 0, 0.0
         objective.eval()
         for begin in range(0, self.count, self.processes.count * self.size):
             first = begin + self.processes.rank * self.size
-            # weights may be divided: all processes compute, the last time some for nothing
+            # weights may be sharded, so all processes must compute, even if a batch is not counted
             batch = self._batch(first if first < self.count else 0)
             found = float(objective(**moved(batch, self.processes.device)))
             if first >= self.count:
@@ -53,7 +53,7 @@ class Validation:
 
 
 def _label_bytes(store: Store) -> torch.Tensor:
-    """Bytes of text in each token; where tokens have none of their own, those of the mean token."""
+    """Return the bytes of text of each token; the mean if the tokenizer is not byte-level."""
     if store.tokenizer.byte_level:
         return torch.from_numpy(store.tokenizer.token_bytes()).double()
     split = store.val
