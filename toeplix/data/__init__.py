@@ -1,4 +1,4 @@
-"""Text to training rows.
+"""From text to training sequences.
 
     from toeplix.data import Packed, Recipe, build
 
@@ -6,7 +6,7 @@
     rows = Packed(store.train, context=512, seed=0)
     batch = Packed.collate([rows[0], rows[1]])
 
-Reading order: task_batches.py (where text comes from), tokenizer.py, building.py, store.py, sequences.py.
+Reading order: sources.py (where text comes from), tokenizer.py, building.py, store.py, sequences.py.
 """
 
 from toeplix.data.building import Progress, Recipe, build

@@ -1,6 +1,7 @@
-"""The files of a store while they grow: what is on disk, and the word how far it is good.
+"""The files of a store while it is built: appending, committing, and truncating after a crash.
 
-`progress.json` follows the data, never leads them. After a crash the files are cut back to what it says.
+`progress.json` is always written after the data that it describes. After a crash the files are truncated
+to the lengths that it states.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ def write_progress(folder: Path, progress: dict[str, Any]) -> None:
 
 
 class Growing:
-    """The growing files of a store, and how far they are good."""
+    """The files of a store that is being built, and the progress up to which they are complete."""
 
     def __init__(self, folder: Path, progress: dict[str, Any]) -> None:
         self.folder, self.progress = folder, progress
@@ -111,7 +112,7 @@ class Growing:
                     file.close()
 
     def append(self, place: dict[str, int], encoded: dict[str, Encoded]) -> None:
-        """Add documents; `place` says where in the source they end."""
+        """Append documents; `place` is the position in the source after them."""
         progress = self.progress | place
         progress["splits"] = {}
         for split, found in encoded.items():
@@ -129,7 +130,7 @@ class Growing:
         self.progress = progress
 
     def commit(self) -> None:
-        """First the data, then the word that they are there."""
+        """Sync the data to disk, then write progress.json."""
         for file in self._open.values():
             file.flush()
             os.fsync(file.fileno())
@@ -144,7 +145,7 @@ def _number_before(file: Path, length: int) -> int:
 
 @contextlib.contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """A full disk in words."""
+    """Turn the error of a full disk into a message that says what is saved and what to do."""
     try:
         yield
     except OSError as problem:

@@ -1,9 +1,9 @@
-"""Building a token store: text to tokens by several processes, in order, and safe to stop at any moment.
+"""Building a token store: text to tokens by several processes, in order, and resumable at any point.
 
-The parent streams documents in batches; workers encode them; the parent appends what comes back, in
-the order of the source. Every few seconds the files are brought to disk and then `progress.json`
-says how far they are good. Whatever ends a build, the next run cuts the files there and goes on, and
-the store comes out bit for bit as if nothing had happened, with any number of processes.
+The parent process streams documents in batches; workers encode them; the parent appends the tokens in the
+order of the source. Every few seconds the files are synced to disk, and then `progress.json` records how
+far they are complete. If a build is interrupted, the next run truncates the files to that point and
+continues. The store is bit for bit that of an uninterrupted build, with any number of processes.
 """
 
 import collections
@@ -47,7 +47,7 @@ from toeplix.data.tokenizer import Tokenizer
 from toeplix.files import printable, replace_file
 from toeplix.training.signals import put_off
 
-BATCH = 2**20  # characters that go to a worker at once
+BATCH = 2**20  # characters per batch of a worker
 ALONE = 2**25  # characters up to which starting processes costs more than it saves
 SAMPLE = 2**25  # bytes of text from which a tokenizer is learned
 MAX_PROCESSES = 1024  # all are started at once
@@ -55,14 +55,14 @@ MAX_PROCESSES = 1024  # all are started at once
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What a store is made of."""
+    """The sources and settings of a store."""
 
-    sources: tuple[str, ...]  # as in task_batches.py
-    vocab: int = 8000  # of the tokenizer that is trained
+    sources: tuple[str, ...]  # as described in sources.py
+    vocab: int = 8000  # vocabulary of the tokenizer that is trained
     tokenizer: str | None = None  # a name or directory, instead of training one
-    val_fraction: float = 0.01  # share of documents
+    val_fraction: float = 0.01  # fraction of documents in the validation split
     field: str = "text"
-    limit: int | None = None  # documents that are read
+    limit: int | None = None  # maximum number of documents
 
     def __post_init__(self) -> None:
         if not 0 <= self.val_fraction < 1:
@@ -77,10 +77,10 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a build is; `build` reports it after every batch."""
+    """The progress of a build, which `build` reports after every batch."""
 
     stage: str  # "tokenizer", "tokens" or "sha256"
-    part: int = 0  # of `parts`, the one being read
+    part: int = 0  # number of the part being read, of `parts`
     parts: int = 0
     documents: int = 0
     tokens: int = 0
@@ -98,10 +98,10 @@ def build(
     report: Report = lambda progress: None,
     every: float = 5.0,
 ) -> Store:
-    """Make the store, or go on with it, or open it if it is done.
+    """Build a store, resume an interrupted build, or open the store if it is complete.
 
-    `processes` encode (default: one a core; 1 starts none), and what is done is safe on disk `every`
-    few seconds. Scripts that call this need the usual `if __name__ == "__main__":`.
+    `processes` is the number of worker processes (default: one per core; 1 starts none). Progress is
+    synced to disk `every` few seconds. Scripts that call this need `if __name__ == "__main__":`.
     """
     if not str(directory):
         raise ValueError("the directory of the store has no name: give one, '.' for this one")
@@ -199,7 +199,7 @@ def _blank(text: str) -> bool:
 
 
 def _sample(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
-    """Text to learn a tokenizer from: the beginnings of all parts, nothing that is validation."""
+    """Yield texts to train a tokenizer on: the beginnings of all parts, without validation documents."""
     texts: Iterator[str]
     if recipe.limit is None:
         each = SAMPLE // len(parts)
@@ -240,12 +240,12 @@ def _beginning(part: Part, share: int) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Documents on their way, and the place in the source right after them."""
+    """A batch of documents, and the position in the source after them."""
 
     texts: list[str]
     part: int
-    inside: int  # documents of the part that are done
-    read: int  # documents in all
+    inside: int  # documents of the part up to here
+    read: int  # documents of all parts up to here
 
     @property
     def place(self) -> dict[str, int]:
@@ -302,7 +302,7 @@ def _fill(
 
 
 def _context() -> multiprocessing.context.BaseContext:
-    """Processes that inherit no threads, and are deaf to Ctrl-C from birth."""
+    """Return a context for processes that inherit no threads and ignore Ctrl-C from their start."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     from multiprocessing import forkserver
@@ -310,10 +310,10 @@ def _context() -> multiprocessing.context.BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([start_worker.__module__])
     if threading.current_thread() is not threading.main_thread():
-        return context  # signals are the main thread's
+        return context  # only the main thread handles signals
     listening = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        forkserver.ensure_running()  # what is ignored here stays so in it and its children
+        forkserver.ensure_running()  # signals ignored here stay ignored in it and its children
     finally:
         signal.signal(signal.SIGINT, listening)
     return context
@@ -322,7 +322,7 @@ def _context() -> multiprocessing.context.BaseContext:
 def _encoded(
     batches: Iterator[_Batch], tokenizer: Path, val_fraction: float, processes: int
 ) -> Generator[tuple[_Batch, dict[str, Encoded]], None, None]:
-    """Batches with their tokens, in order: the first here, the rest by a pool when there is much."""
+    """Yield batches with their tokens in order; after `ALONE` characters a process pool encodes them."""
     encode = Encoder(Tokenizer.load(tokenizer))
     seen = 0
     for batch in batches:
@@ -338,7 +338,7 @@ def _encoded(
     waiting: collections.deque[tuple[_Batch, Future[dict[str, Encoded]]]] = collections.deque()
     try:
         for batch in batches:
-            with put_off():  # a pool that was left while it starts a process never ends
+            with put_off():  # a pool that is interrupted while it starts a process hangs
                 waiting.append((batch, pool.submit(encode_documents, batch.texts)))
             if len(waiting) > 2 * processes:
                 first, future = waiting.popleft()

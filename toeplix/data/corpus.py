@@ -1,8 +1,8 @@
-"""The embedded corpus: the documentation that every CPython carries, more than 2 MB of English.
+"""The embedded corpus: the documentation included in every CPython, more than 2 MB of English.
 
-One document a topic of `help()`, then one a module of the standard library: its docstrings in the
-order of the source, each under the name it explains. Modules are parsed, never imported. The text
-is that of the running Python, so another version gives another corpus.
+It has one document per topic of `help()` and one per module of the standard library, with its docstrings
+in source order, each under the name that it documents. Modules are parsed, never imported. The text is
+that of the running Python, so another version gives another corpus.
 """
 
 import ast
@@ -15,15 +15,15 @@ from pathlib import Path
 
 from toeplix.files import replace_file
 
-LEAST = 400  # characters of a document: shorter ones teach little
+LEAST = 400  # minimum characters of a document; shorter ones are left out
 APART = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
-VERSION = 1  # of the rules in this file
+VERSION = 1  # of the rules in this file; part of the name of the cached file
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def python_corpus() -> Path:
-    """A file of JSON lines, `name` and `text`; made on the first call, in `$TOEPLIX_CACHE`."""
+    """Return a file of JSON lines with `name` and `text`, made on the first call in `$TOEPLIX_CACHE`."""
     made_by = f"{platform.python_implementation()}-{platform.python_version()}".lower()
     file = cache_directory() / f"python-{made_by}-{VERSION}.jsonl"
     if not file.exists():
@@ -39,7 +39,7 @@ def cache_directory() -> Path:
 
 
 def topics() -> Iterator[tuple[str, str]]:
-    """Name and text of what `help("topics")` lists; nothing where a distribution left it out."""
+    """Yield name and text of each topic of `help("topics")`; some distributions have none."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
@@ -50,14 +50,14 @@ def topics() -> Iterator[tuple[str, str]]:
 
 
 def modules(root: Path) -> Iterator[tuple[str, str]]:
-    """Name and docstrings of every module below `root`, in the order of their names."""
+    """Yield name and docstrings of every module below `root`, sorted by name."""
     for file in sorted(root.rglob("*.py")):
         parts = file.relative_to(root).with_suffix("").parts
         if APART & set(parts):
             continue
         try:
             tree = ast.parse(file.read_bytes())
-        except (SyntaxError, ValueError):  # a template, or a sample of what does not parse
+        except (SyntaxError, ValueError):  # a template, or a sample of invalid code
             continue
         name = ".".join(part for part in parts if part != "__init__")
         text = "\n\n".join([name, *_docstrings(tree, "")]) + "\n"

@@ -1,12 +1,12 @@
-"""Documents to tokens, fast: words that were seen before are looked up, not merged again.
+"""Fast tokenization of documents: the tokens of words are cached.
 
-GPT-2's rule for words never lets one reach over a place where a space or a newline stands before a
-visible character: a word begins at such a space, and such a newline stands alone. So text is cut at
-those places, the pieces are encoded one by one and remembered, and the tokens of a document are
-those of its pieces laid end to end: the same as of the whole, at three to six times the speed.
-Tokenizers with other rules go the ordinary way.
+Under GPT-2's pre-tokenization rule no word extends across a position where a space or a newline precedes
+a visible character: a word begins at such a space, and such a newline is a word by itself. So text is
+split at those positions, the pieces are encoded one by one and cached, and the tokens of a document are
+those of its pieces concatenated. They equal the tokens of the whole document, at three to six times the
+speed. Tokenizers with other rules encode whole documents.
 
-    encode_documents   what a worker process does with a batch: split, encode, count
+    encode_documents   the work of a worker process on a batch: split, encode, count
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from toeplix.data.tokenizer import Tokenizer, encoding
 from toeplix.training.signals import follow_parent
 
 SPLITS = ("train", "val")
-REMEMBERED = 2**18  # pieces a process keeps, about 40 MB
-SHORT = 48  # characters of a piece that is worth keeping
+REMEMBERED = 2**18  # maximum number of cached pieces per process, about 40 MB
+SHORT = 48  # maximum characters of a cached piece
 
 cut = re.compile(r"(?=[ \n]\S)").split
 
 
 class Encoder:
-    """The tokens of texts as bytes of `tokenizer.dtype`, without control tokens."""
+    """Encodes texts to bytes of `tokenizer.dtype`, without control tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -62,7 +62,7 @@ class _Pieces(dict[str, bytes]):
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """One split of a batch: tokens of its documents end to end, and how long each is."""
+    """The documents of a batch that belong to one split: concatenated tokens, and lengths."""
 
     tokens: bytes
     lengths: list[int]  # of documents, in tokens, control tokens included
@@ -79,7 +79,7 @@ def is_validation(text: bytes, share: float) -> bool:
 
 
 def encode_batch(encode: Encoder, val_fraction: float, texts: Sequence[str]) -> dict[str, Encoded]:
-    """Tokens of documents by split. Documents of nothing but white space are left out."""
+    """Return the tokens of documents by split. Documents of white space only are dropped."""
     tokenizer = encode.tokenizer
     start, end = (
         np.array([each], tokenizer.dtype).tobytes() for each in (tokenizer.start, tokenizer.end)
@@ -103,9 +103,9 @@ _worker: tuple[Encoder, float] | None = None
 
 
 def start_worker(directory: Path, val_fraction: float) -> None:
-    """Prepare a process of the pool: it leaves Ctrl-C to its parent, and does not outlive it."""
+    """Initialise a worker process: load the tokenizer, ignore Ctrl-C, and exit with the parent."""
     global _worker
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes already run in parallel
     follow_parent()
     _worker = Encoder(Tokenizer.load(directory)), val_fraction
 

@@ -1,7 +1,7 @@
-"""Records of a file, one at a time: text, JSON lines and parquet, compressed or not.
+"""Reading the records of a file one at a time: text, JSON lines and parquet, compressed or not.
 
-`records(path, field, skip)` gives pairs of a number (the line or row, from 1) and a value, and raises
-`Damaged` where the file cannot be understood.
+`records(path, field, skip)` yields pairs of a number (line or row, from 1) and a value, and raises
+`Damaged` where the file is invalid.
 """
 
 import itertools
@@ -22,7 +22,7 @@ Records = Iterator[tuple[int, Any]]
 
 
 class Damaged(Exception):
-    """What is wrong, and what to do about it; the caller knows where, or else `place` says it."""
+    """A file is invalid: what is wrong, what to do, and `place`, if the caller does not know it."""
 
     def __init__(self, trouble: str, remedy: str, place: str = "") -> None:
         super().__init__(trouble)
@@ -36,7 +36,7 @@ def records(path: Path, field: str, skip: int) -> Records:
 
 
 def suffix_of(path: Path) -> str | None:
-    """Which of KINDS a file is, by its name."""
+    """Return the key of KINDS for a file, by its name; None if it is not supported."""
     name = path.name.lower()
     if path.suffix.lower() in OPENERS and path.suffix:
         name = name[: -len(path.suffix)]
@@ -50,7 +50,7 @@ def _text(path: Path, field: str, skip: int) -> Records:
 
 
 def _parted(path: Path) -> Records:
-    """Documents between form feeds or runs of two blank lines or more; no newline at their ends."""
+    """Yield documents separated by form feeds or at least two blank lines, without outer newlines."""
     held: list[str] = []
     first, size, blank = 1, 0, 0
     for number, line in _lines(path):

@@ -1,16 +1,16 @@
-"""Training rows from a store: functions of (seed, epoch, index), so that a run resumes exactly.
+"""Training sequences from a store, as functions of (seed, epoch, index), so that a run resumes exactly.
 
     Padded   a document a row, cut at the context, padded on the right: the paper's protocol
     Packed   documents end to end in a shuffled order, cut into rows of `context` positions
 
-A position is a pair: a token, and the token after it in the same document as its label. A document
-of n tokens (with those that start and end it) has n - 1 positions, so labels never cross from one
-document to the next, and each token but the first is predicted exactly once. `Packed` keeps every
-position of an epoch except the last `len(positions) % context`; where a row ends inside a document, the
-rest begins the next row without its past.
+A position is a pair: a token and, as its label, the next token of the same document. A document of n
+tokens (with its start and end token) has n - 1 positions, so no label comes from another document, and
+each token but the first is predicted exactly once. `Packed` uses every position of an epoch except the
+last `len(positions) % context`. If a sequence ends inside a document, the next sequence starts with the
+rest of it, without the earlier tokens.
 
-Rows of `Packed` are shuffled once more, lest the pieces of a long document share a batch. Batches, for
-`model(batch["tokens"], mask=..., offsets=...)`:
+Sequences of `Packed` are shuffled once more, so that the pieces of a long document are not in one batch.
+Batches, for `model(batch["tokens"], mask=..., offsets=...)`:
 
     Padded.collate     tokens, labels, mask (b, t); labels are -100 at pads
     Packed.collate   tokens, labels (1, b t) and offsets: all rows end to end, documents told apart
@@ -34,9 +34,9 @@ IGNORED = -100  # a label that is not scored
 
 
 class Sequences(Dataset[Batch], ABC):
-    """Rows of a split, by index; `set_epoch` (which trainers call) shuffles anew.
+    """The training sequences of a split, by index; `set_epoch` (which trainers call) reshuffles them.
 
-    `shuffle=False` keeps the order of the store: for evaluation.
+    `shuffle=False` keeps the order of the store, for evaluation.
     """
 
     collate: Callable[[list[Batch]], Batch]
@@ -68,7 +68,7 @@ class Sequences(Dataset[Batch], ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.set_epoch(self.epoch)  # computed again, not sent
+        self.set_epoch(self.epoch)  # recomputed instead of pickled
 
     def _order(self, count: int, epoch: int, salt: int) -> NDArray[Any]:
         order = shuffled(count, self.seed, epoch, salt) if self.shuffle else np.arange(count)
@@ -109,9 +109,9 @@ class Padded(Sequences):
 
 
 class Packed(Sequences):
-    """tokens and labels (t,) of the next positions, and offsets (n,) of the documents in the row.
+    """Packed sequences: tokens and labels (t,), and offsets (n,) of the documents in the sequence.
 
-    With `remainder` the last row of the epoch may be shorter, and no position is left out.
+    With `remainder` the last sequence of the epoch may be shorter, and no position is left out.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Packed(Sequences):
         self.epoch = epoch
         self._documents = self._order(len(self.split), epoch, 0)
         lengths = np.diff(self.split.offsets)[self._documents] - 1
-        self._ends = np.cumsum(lengths)  # of documents, in positions of the epoch
+        self._ends = np.cumsum(lengths)  # ends of documents, in positions of the epoch
         self._rows = self._order(len(self), epoch, 1)
 
     def __len__(self) -> int:
@@ -152,7 +152,7 @@ class Packed(Sequences):
         while filled < last - first:
             document = int(self._documents[place])
             begin, end = self.split.offsets[document : document + 2].tolist()
-            # what is left of the document: all of it, but for the first in the row
+            # the rest of the document; only the first document of the sequence may be incomplete
             begin = end - 1 - (int(self._ends[place]) - first - filled)
             count = min(end - 1 - begin, last - first - filled)
             piece = self.split.tokens[begin : begin + count + 1]

@@ -1,11 +1,11 @@
-"""Shuffling that is a function: no generator whose stream a new version of a library may change."""
+"""Shuffling as a pure function, independent of the random generators of libraries and their versions."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 def shuffled(count: int, *key: int) -> NDArray[np.int64]:
-    """An order of `count` things, the same on every machine and in every version."""
+    """Return a permutation of `count` items that is the same on every machine and in every version."""
     state = np.zeros(1, np.uint64)
     for each in key:
         state = _mixed(state + np.uint64(each % 2**64))
@@ -14,7 +14,7 @@ def shuffled(count: int, *key: int) -> NDArray[np.int64]:
 
 
 def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The last steps of splitmix64."""
+    """Apply the output function of splitmix64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

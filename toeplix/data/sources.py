@@ -1,16 +1,16 @@
-"""Where text comes from: a name becomes parts, a part becomes documents, one at a time.
+"""Sources of text: a name stands for parts (files or shards), and a part is read document by document.
 
     python                                   the embedded corpus (corpus.py)
-    novel.txt, 'texts/**/*.md'               text: a document a file, or several parted by a form feed
-                                             or by two blank lines or more
-    wiki.jsonl, .jsonl.gz, .jsonl.xz, .zst   an object a line, its field "text"
-    shard.parquet                            a row a document, its column "text"
-    directory                                all such files in it, by name
+    novel.txt, 'texts/**/*.md'               text: one document per file, or several separated by a form
+                                             feed or by at least two blank lines
+    wiki.jsonl, .jsonl.gz, .jsonl.xz, .zst   one object per line, its field "text"
+    shard.parquet                            one document per row, its column "text"
+    directory                                all such files in it, sorted by name
     hf:NAME[:CONFIG[:SPLIT]]                 a data set of the Hugging Face hub, or a local directory in
-                                             its form, streamed; the split is train unless given
+                                             its format, streamed; the default split is train
 
-Memory does not grow with a part, except for the document at hand. What cannot be read is an error with
-the file, the line or row, and what to do; nothing is passed over in silence.
+Memory does not depend on the size of a part, only on its longest document. Data that cannot be read are
+an error that names the file, the line or row, and what to do; nothing is skipped silently.
 """
 
 import functools
@@ -29,23 +29,23 @@ HUB = "hf:"
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A file, or a shard of a hub data set: the unit after which reading can start again."""
+    """A file, or a shard of a hub data set: the unit from which reading can resume."""
 
-    name: str  # as it is shown
+    name: str  # for messages
     size: int | None  # bytes of the file
     location: str  # a path, or NAME:CONFIG:SPLIT
     shard: int | None = None  # of the hub data set
     field: str = "text"
 
     def documents(self, skip: int = 0) -> Iterator[str]:
-        """Texts in the order of the part, without the first `skip`."""
+        """Yield the documents of the part in order, without the first `skip`."""
         number, unit = 0, "row" if self.shard is not None or ".parquet" in self.location else "line"
         if self.shard is None:
             found = records(Path(self.location), self.field, skip)
         else:
             found = _hub_rows(self.location, self.shard, self.field, skip)
         try:
-            for number, value in found:  # noqa: B007 - told in case of trouble
+            for number, value in found:  # noqa: B007 - used in error messages
                 if not isinstance(value, str):
                     raise Damaged(
                         f"field {self.field!r} is {type(value).__name__}, not text",
@@ -67,7 +67,7 @@ class Part:
 
 
 def resolve(names: Iterable[str], field: str = "text") -> list[Part]:
-    """The parts that `names` stand for. Missing and unknown ones are refused here."""
+    """Return the parts of several sources. Missing and unknown sources are rejected."""
     parts: list[Part] = []
     for name in names:
         if not name:

@@ -1,13 +1,13 @@
-"""The token store: a directory of memory-mapped tokens, read at random without loading them.
+"""The token store: a directory of memory-mapped tokens with random access.
 
     manifest.json          what is here, with sha256 (manifest.py); written last: its presence means done
     tokenizer/             tokenizer.json and tokenizer_config.json
     train.bin, val.bin    documents end to end: start, text, end; little-endian uint16, or uint32 above
                            65536 tokens
     train.idx, val.idx    int64: where each document begins in the tokens, and where the last one ends
-    train.size, val.size  int64: the same in bytes of UTF-8
+    train.size, val.size  int64: the offsets of the same documents in bytes of UTF-8
 
-`building.py` writes it.
+`building.py` writes a store.
 """
 
 import functools
@@ -33,35 +33,35 @@ REMEDY = "build the store again"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Split:
-    """Documents of one split."""
+    """The documents of one split."""
 
     name: str
     tokens: NDArray[Any]  # all documents end to end
     offsets: NDArray[np.int64]  # (documents + 1,)
     sizes: NDArray[np.int64]  # (documents + 1,), bytes of UTF-8 before each document
-    pad: int  # the token that fills rows
-    store: Path | None = None  # where it was opened
+    pad: int  # the padding token
+    store: Path | None = None  # directory from which it was opened
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def document(self, index: int) -> NDArray[Any]:
-        """The tokens of a document with those that start and end it; a view, not a copy."""
+        """Return the tokens of a document with its start and end token; a view, not a copy."""
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
     def bytes_of(self, documents: NDArray[np.integer] | slice = slice(None)) -> int:
-        """Bytes of UTF-8 in these documents: what bits per byte are divided by."""
+        """Return the bytes of UTF-8 in these documents, for bits per byte."""
         return int(np.diff(self.sizes)[documents].sum())
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.store is None:
             return functools.partial(Split, **vars(self)), ()
-        return _reopened, (self.store, self.name)  # files are mapped again, not copied
+        return _reopened, (self.store, self.name)  # the other process maps the files itself
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Store:
-    """A finished store, opened."""
+    """An opened, complete token store."""
 
     directory: Path
     manifest: dict[str, Any]
@@ -148,7 +148,7 @@ class Store:
 
     @functools.cached_property
     def val(self) -> Split:
-        """What no training row contains: chosen by a hash of the text, so no duplicate either."""
+        """The validation split, chosen by a hash of the text: no document of it is in `train`."""
         return self._split("val")
 
     @property
@@ -178,7 +178,7 @@ def _reopened(directory: Path, name: str) -> Split:
 
 
 def _mapped(file: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if file.stat().st_size == 0:  # which cannot be mapped
+    if file.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)
-    # a plain array on the map: slicing np.memmap costs several times more
+    # a plain array on the map, because slicing np.memmap takes several times as long
     return np.asarray(np.memmap(file, dtype, mode="r"))

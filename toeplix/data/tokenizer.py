@@ -1,11 +1,11 @@
-"""Tokenizers: byte-level BPE trained here, or any fast one of Hugging Face; saved in Hugging Face's form.
+"""Tokenizers: byte-level BPE trained here, or any fast tokenizer of Hugging Face; saved in its format.
 
-    Tokenizer.train(texts, vocab)   all 256 bytes in the alphabet, no normaliser: every string comes back
+    Tokenizer.train(texts, vocab)   all 256 bytes in the alphabet, no normaliser: decoding is lossless
     Tokenizer.load(directory)       tokenizer.json and tokenizer_config.json, with `tokenizers` alone
     fetch(name, directory)          by name from the hub or from a directory, through AutoTokenizer
 
-A document is `start`, its text, `end`. Control tokens that are written out in a text stay text: the
-string "<|eos|>" is spelled in several tokens and cannot end a document.
+A document is `start`, its text, `end`. Control tokens that occur in a text are encoded as text: the
+string "<|eos|>" becomes several tokens and cannot end a document.
 """
 
 import functools
@@ -29,10 +29,10 @@ REMEDY = "copy the tokenizer again from where it came"
 
 
 class Tokenizer:
-    """Text to tokens and back. `backend` is the `tokenizers.Tokenizer` that does the work."""
+    """Encodes text to tokens and decodes tokens to text. `backend` is a `tokenizers.Tokenizer`."""
 
     def __init__(self, backend: Any, *, start: str, end: str, pad: str) -> None:
-        backend.encode_special_tokens = True  # in a text they are text
+        backend.encode_special_tokens = True  # control tokens in a text are encoded as text
         backend.no_truncation()
         backend.no_padding()
         self.backend = backend
@@ -44,7 +44,7 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab: int) -> "Tokenizer":
-        """Byte-level BPE of at most `vocab` tokens: fewer when the text has no more pairs to merge."""
+        """Train byte-level BPE with at most `vocab` tokens; fewer if there are no more pairs to merge."""
         from tokenizers import Tokenizer as Backend
         from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -80,7 +80,7 @@ class Tokenizer:
             return cls(backend, start=start or end, end=end, pad=pad or end)
 
     def save(self, directory: str | Path) -> None:
-        """Write what `Tokenizer.load` and `AutoTokenizer.from_pretrained` read."""
+        """Write the files that `Tokenizer.load` and `AutoTokenizer.from_pretrained` read."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         config = {
@@ -98,12 +98,12 @@ class Tokenizer:
 
     @functools.cached_property
     def vocab(self) -> int:
-        """Rows that an embedding needs."""
+        """The largest token plus one: the number of rows of an embedding."""
         return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
 
     @functools.cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The smallest that holds every token, as on disk."""
+        """The smallest dtype that holds every token; tokens have it on disk."""
         return np.dtype("<u2" if self.vocab <= 2**16 else "<u4")
 
     def encode(self, text: str) -> list[int]:
@@ -112,13 +112,13 @@ class Tokenizer:
             return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int] | NDArray[Any], *, control: bool = False) -> str:
-        """The text of tokens; control tokens are shown only if asked for."""
+        """Return the text of tokens; control tokens are left out unless `control` is true."""
         return self.backend.decode(
             [int(token) for token in tokens], skip_special_tokens=not control
         )
 
     def token_bytes(self) -> NDArray[np.int64]:
-        """Bytes of text that each token stands for (control tokens: none), for bits per byte."""
+        """Return the number of bytes of text of each token (0 for control tokens), for bits per byte."""
         if not self.byte_level:
             raise ValueError("the tokens of a tokenizer that is not byte-level have no fixed bytes")
         lengths = np.zeros(self.vocab, dtype=np.int64)
@@ -130,7 +130,7 @@ class Tokenizer:
 
     @functools.cached_property
     def byte_level(self) -> bool:
-        """BPE on bytes, words cut by GPT-2's rule: the kind trained here, which encoding.py speeds up."""
+        """Whether this is byte-level BPE with GPT-2's pre-tokenizer, which encoding.py speeds up."""
         described = json.loads(self.backend.to_str())
         cutting, model = described["pre_tokenizer"] or {}, described["model"]
         return (
@@ -204,7 +204,7 @@ def _control(config: dict[str, Any], key: str) -> str | None:
 
 
 def fetch(name: str, directory: str | Path) -> Tokenizer:
-    """Bring a tokenizer from the hub or a directory into `directory`. Runs no code that comes with it."""
+    """Load a tokenizer from the hub or a directory and save it in `directory`. Runs no remote code."""
     from transformers import AutoTokenizer
 
     try:
@@ -221,5 +221,5 @@ def fetch(name: str, directory: str | Path) -> Tokenizer:
 
 
 def digest(directory: str | Path) -> str:
-    """What names a saved tokenizer: the sha256 of its tokenizer.json."""
+    """Return the sha256 of a saved tokenizer's tokenizer.json, which identifies it."""
     return sha256(Path(directory) / TOKENS)
