@@ -1,4 +1,4 @@
-"""The causal Toeplitz product: the one operation everything here rests on.
+"""The causal Toeplitz product, on which all Toeplitz and Hyena models are built.
 
     y[b, t, h, c] = sum over s <= t of kernel[h, t - s] * x[b, s, h, c]
 
@@ -6,8 +6,8 @@
     toeplitz_packed      documents laid end to end    packed.py
     toeplitz_padded      batches with padding         packed.py
     toeplitz_windowed    longer than the kernel       windowed.py
-    toeplitz_continued   a chunk after a past         windowed.py
-    decoder              one position at a time       base.py history.py online.py
+    toeplitz_continued   the next chunk of a prompt   windowed.py
+    decoder              one position at a time       decoding/
 
 Axes: b batch, t time, h heads, c channels of one head. Of these b, h and c may be 0, in every call:
 the result is as empty; t and the number of taps are at least 1. Rows are independent, bit for bit:
@@ -56,10 +56,10 @@ def toeplitz(
     path: str = "auto",
     exact: bool = False,
 ) -> Float[Tensor, "b t h c"]:
-    """The causal Toeplitz product `y[b,t,h,c] = sum_{s<=t} kernel[h,t-s] x[b,s,h,c]`, in x's dtype.
+    """Return the causal product `y[b,t,h,c] = sum_{s<=t} kernel[h,t-s] x[b,s,h,c]`, in x's dtype.
 
     Every head has one filter, shared by its channels. The kernel may have more taps than x has
-    positions; the extra ones are not read.
+    positions; the additional taps are not used.
 
     Args:
         x: sequences `(b, t, h, c)`, of any floating dtype and layout. Half precision is computed
@@ -92,11 +92,11 @@ def toeplitz_packed(
     path: str = "auto",
     exact: bool = False,
 ) -> Float[Tensor, "1 t h c"]:
-    """Documents laid end to end, each multiplied as if it were alone.
+    """Return the product of packed documents, each computed independently of the others.
 
-    Document i takes the positions `offsets[i] .. offsets[i + 1]`, as in the `cu_seqlens` of
-    attention kernels; offsets rise from 0 to t, and empty documents are allowed. The kernel needs
-    as many taps as the longest document has positions. Cost is near the sum over documents.
+    Document i has the positions `offsets[i] .. offsets[i + 1]`, as in the `cu_seqlens` of attention
+    kernels; offsets rise from 0 to t, and empty documents are allowed. The kernel needs as many taps
+    as the longest document has positions. The cost is close to the sum over documents.
     """
     check_product(x, kernel, beyond=True)
     if x.shape[0] != 1:
@@ -115,10 +115,10 @@ def toeplitz_padded(
     path: str = "auto",
     exact: bool = False,
 ) -> Float[Tensor, "b t h c"]:
-    """One document a row, padded on the left, the right or both; pads are not read, and give zero.
+    """Return the product of a batch padded on the left, the right or both; outputs at padding are zero.
 
-    `mask` is true (or 1) where a position is real, as tokenizers return it. The first real
-    position of a row is its time 0: the values equal those of the document alone.
+    `mask` is true (or 1) at positions that are not padding, as tokenizers return it. The first such
+    position of a row is its time 0, so the values equal those of the document without padding.
     """
     check_product(x, kernel, beyond=True)
     real = check_mask(mask, x)
@@ -133,15 +133,15 @@ def decoder(
     horizon: int | None = None,
     kind: str = "auto",
 ) -> Decoder:
-    """A state from which outputs follow one position at a time: those of `toeplitz_windowed`.
+    """Return a decoding state, which computes the outputs of `toeplitz_windowed` one position at a time.
 
     Args:
-        kernel: filters `(h, n)`; a step reads the last n positions.
-        past: inputs before the first step, `(b, p, h, c)`; p may be 0.
-        horizon: how many steps will be taken, if known: bounds the memory. None: no end.
-        kind: `"history"` keeps the inputs in reach and reads them all at every step; `"online"` keeps
-            what they add to the future, and is near-linear; `"auto"` takes the faster by the number
-            of positions in reach, as measured.
+        kernel: filters `(h, n)`; the receptive field of a step is the last n positions.
+        past: inputs before the first step (the prompt), `(b, p, h, c)`; p may be 0.
+        horizon: the maximum number of decode steps, which bounds the memory. None: no limit.
+        kind: `"history"` keeps the inputs in the receptive field and reads all of them at every step;
+            `"online"` keeps their contributions to later outputs, and is near-linear; `"auto"` selects
+            the faster one by the size of the receptive field, as measured.
 
     >>> state = decoder(torch.tensor([[1.0, 2.0, 3.0]]), past=torch.zeros(1, 0, 1, 1))
     >>> [state.step(torch.tensor([[[v]]])).item() for v in (1.0, 10.0, 100.0)]
@@ -159,7 +159,7 @@ def decoder(
     return DECODERS[kind](kernel, past, horizon)
 
 
-# Finding the segments looks at values, which a compiled graph may not: there it is an operator.
+# Finding the segments reads values, which a compiled graph cannot do: there it is a custom operator.
 @torch.library.custom_op("toeplix::segments_from_offsets", mutates_args=())
 def _from_offsets(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
     return packed.segments_from_offsets(offsets, time)

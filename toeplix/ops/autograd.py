@@ -1,13 +1,13 @@
-"""The product as a differentiable function, to any order, and as an operator for torch.compile.
+"""The product as a function that is differentiable to any order, and as an operator for torch.compile.
 
 With T(w) the Toeplitz matrix of a kernel, all derivatives stay within three products:
 
     product   T(w) x            transpose   T(w)^T g            correlation   <g, T(.) x>
 
-`_Gradient` computes the last two together, since they share the transform of g; its own derivative is
-made of products and gradients again. Eager mode uses autograd functions, which cost half of what
-a registered operator does per call; under torch.compile the operators `toeplix::product` and
-`toeplix::gradient` keep the graph whole.
+`_Gradient` computes the last two together, since they share the transform of g; its own derivative
+consists of products and gradients again. Eager mode uses autograd functions, whose overhead per call is
+half that of a registered operator; under torch.compile the operators `toeplix::product` and
+`toeplix::gradient` avoid graph breaks.
 """
 
 from typing import Any, NamedTuple
@@ -21,14 +21,14 @@ from toeplix.ops.contraction import Gradient
 
 
 class Segments(NamedTuple):
-    """Documents within a flattened batch of rows: where each starts, and its length."""
+    """Documents in a flattened batch: the start and the length of each."""
 
     starts: Tensor
     lengths: Tensor
 
 
 def product(x: Tensor, kernel: Tensor, path: str, segments: Segments | None = None) -> Tensor:
-    """`T(kernel) x`, of whole rows or of segments; arguments are taken as checked."""
+    """Return `T(kernel) x` for whole rows or for segments; arguments are not checked here."""
     if torch.compiler.is_compiling():
         return compiled_product(x, kernel, path, *(segments or (None, None)))
     recorded = torch.is_grad_enabled() and (x.requires_grad or kernel.requires_grad)
@@ -38,7 +38,10 @@ def product(x: Tensor, kernel: Tensor, path: str, segments: Segments | None = No
 
 
 def _forward_mode() -> bool:
-    """Inside forward-mode differentiation, which the function refuses and a plain call would lose."""
+    """Return whether forward-mode differentiation is active.
+
+    The autograd function rejects it with an error; a plain call would silently lose the tangent.
+    """
     return torch.autograd.forward_ad._current_level >= 0
 
 
@@ -62,13 +65,13 @@ def _backward(
     return packed.backward(g, x, kernel, path, need_x, need_kernel, *segments)
 
 
-# `forward` takes ctx, the older of the two styles: a separate `setup_context` costs 60 us a call.
+# `forward` takes ctx, the older of the two styles: a separate `setup_context` costs 60 us per call.
 class _Product(Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, kernel: Tensor, path: str, segments: Segments | None
     ) -> Tensor:
-        # x is needed for the kernel's gradient only: a frozen kernel keeps no activations alive
+        # x is needed for the gradient of the kernel only, so a frozen kernel keeps no activations
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, kernel)
         ctx.set_materialize_grads(False)
         ctx.how = (path, segments)
@@ -102,7 +105,10 @@ class _Gradient(Function):
 
     @staticmethod
     def backward(ctx: Any, u: Tensor | None, v: Tensor | None) -> Any:
-        """u meets `T(kernel)^T g`, v meets the correlation of g and x."""
+        """Return the gradients of g, x and kernel.
+
+        u is the gradient of `T(kernel)^T g`, v that of the correlation of g and x.
+        """
         g, x, kernel = ctx.saved_tensors
         path, segments = ctx.how
         need_g, need_x, need_kernel = ctx.needs_input_grad[:3]
@@ -128,7 +134,7 @@ def _gradient(
     need_x: bool,
     need_kernel: bool,
 ) -> Gradient:
-    """Recorded only where a further derivative may be asked for."""
+    """Compute the gradient; it is recorded for higher derivatives only if gradients are enabled."""
     call = _Gradient.apply if torch.is_grad_enabled() else _backward
     return call(g, x, kernel, path, segments, need_x, need_kernel)
 
@@ -158,7 +164,7 @@ def compiled_gradient(
     need_x: bool,
     need_kernel: bool,
 ) -> tuple[Tensor, Tensor]:
-    """What is not needed comes back empty."""
+    """Return the gradients of x and kernel; one that is not needed is an empty tensor."""
     segments = _segments(starts, lengths)
     dx, dkernel = _backward(g, x, kernel, path, segments, need_x, need_kernel)
     return g.new_empty(0) if dx is None else dx, g.new_empty(0) if dkernel is None else dkernel

@@ -1,13 +1,13 @@
-"""Matmul tiles that skip the zero half of the Toeplitz matrix: fastest for short sequences.
+"""Matmul tiles that skip the zero half of the Toeplitz matrix: the fastest path for short sequences.
 
-Time is cut into block rows of m positions. Since the matrix is Toeplitz, all block rows read one
-panel, and each only as much of it as lies below the diagonal (time padded to T, a multiple of m):
+Time is divided into block rows of m positions. Since the matrix is Toeplitz, all block rows read one
+panel, each only the part of it below the diagonal (time is padded to T, a multiple of m):
 
     panel[h, a, j]  = kernel[h, T - m + a - j]        (0 where the lag is negative)
     y[i-th m rows]  = panel[:, :, T - (i+1) m :] @ x[: (i+1) m]
 
-The transpose reads `mirror[h, a, j] = kernel[h, j - a]` in the same way. Causality is exact: future
-positions meet only zeros of the matrix, so no finite value of theirs can move a past output.
+The transpose reads `mirror[h, a, j] = kernel[h, j - a]` in the same way. Causality is exact: later
+positions are multiplied by zeros only, so their finite values cannot change an earlier output.
 """
 
 import torch
@@ -18,8 +18,8 @@ from toeplix.ops import contraction
 from toeplix.ops.contraction import Gradient
 
 TILE = 64
-UNDIVIDED = 128  # up to here one whole matrix is as fast as tiles
-FEW = 2**18  # elements of x below which calls cost more than the flops that tiles save
+UNDIVIDED = 128  # length up to which one whole matrix is as fast as tiles
+FEW = 2**18  # elements of x below which calls cost more than the FLOPs that tiles save
 
 
 def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
@@ -54,7 +54,7 @@ def gradient(
 
 
 def _correlation(g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
-    """`dkernel[l] = sum g[t] x[t - l]`: a gradient for the panel, then sums of its diagonals."""
+    """Return `dkernel[l] = sum g[t] x[t - l]`: the gradient of the panel, summed along diagonals."""
     heads, time = kernel.shape
     tile = tile_size(time) if x.numel() < FEW else TILE
     if tile == time:
@@ -65,7 +65,7 @@ def _correlation(g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
         for first, last in block_rows(time, tile):
             window = dpanel[:, : last - first, padded - first - tile :][..., :last]
             window += contraction.correlate(g[:, first:last], x[:, :last], heads)
-    # panel[a, j] holds lag T - m + a - j, so lag 0 is the diagonal with a - j = m - T
+    # panel[a, j] has lag T - m + a - j, so lag 0 is the diagonal with a - j = m - T
     return contraction.diagonal_sums(dpanel)[:, tile - 1 : tile - 1 + time]
 
 
@@ -78,15 +78,15 @@ def block_rows(time: int, tile: int) -> list[tuple[int, int]]:
 
 
 def _panel(kernel: Tensor, tile: int) -> Tensor:
-    """`panel[h, a, j] = kernel[h, T - m + a - j]`."""
+    """Return `panel[h, a, j] = kernel[h, T - m + a - j]`."""
     time = kernel.shape[1]
     padded = -(-time // tile) * tile
-    # lags from 1-m up to T-1; a window of T of them, read backwards, is a row
+    # lags from 1-m to T-1; a row is a window of T of them, reversed
     rising = torch.nn.functional.pad(kernel, (tile - 1, padded - time))
     return rising.unfold(-1, padded, 1).flip(-1)
 
 
 def _mirror(kernel: Tensor, tile: int) -> Tensor:
-    """`mirror[h, a, j] = kernel[h, j - a]`."""
+    """Return `mirror[h, a, j] = kernel[h, j - a]`."""
     rising = torch.nn.functional.pad(kernel, (tile - 1, 0))
     return rising.unfold(-1, kernel.shape[1], 1).flip(1)

@@ -1,4 +1,4 @@
-"""What the operator refuses, and the words it does so with: the argument, its value, the rule."""
+"""Argument checks of the operator. Errors name the argument, its value and the rule."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from toeplix.ops.paths import PATHS
 
 
 def check_product(x: Tensor, kernel: Tensor, *, beyond: bool = False) -> None:
-    """Refuse what `toeplitz` cannot multiply; `beyond` allows more positions than taps."""
+    """Raise an error unless x and kernel can be multiplied; `beyond` allows more positions than taps."""
     check_sequence("x", x)
     check_kernel(kernel)
     time, heads = x.shape[1], x.shape[2]
@@ -49,7 +49,7 @@ def check_kernel(kernel: Tensor) -> None:
 
 
 def check_path(path: str, exact: bool) -> str:
-    """The name that `paths` understands: a path, or one of the two automatic modes."""
+    """Return the name that `paths` expects: a path, or one of the two automatic modes."""
     if path == dispatch.AUTO:
         return dispatch.AUTO_EXACT if exact else dispatch.AUTO
     if path not in PATHS:
@@ -63,7 +63,7 @@ def check_path(path: str, exact: bool) -> str:
 
 
 def check_like(name: str, other: Tensor, x: Tensor) -> None:
-    """Another sequence that must agree with x in all but its length, which may be 0."""
+    """Check a sequence that must agree with x in all axes but its length, which may be 0."""
     if isinstance(other, Tensor) and other.ndim == 4 and other.shape[1] == 0:
         other = other.new_empty(other.shape[0], 1, *other.shape[2:])
     check_sequence(name, other)
@@ -81,7 +81,7 @@ def check_like(name: str, other: Tensor, x: Tensor) -> None:
 
 
 def check_offsets(offsets: object) -> Tensor:
-    """A flat tensor of integers, from a tensor, list or tuple."""
+    """Return offsets as a flat tensor of integers, from a tensor, list or tuple."""
     if isinstance(offsets, list | tuple) and all(isinstance(value, int) for value in offsets):
         offsets = torch.tensor(offsets, dtype=torch.int64)
     if not isinstance(offsets, Tensor):
@@ -95,7 +95,7 @@ def check_offsets(offsets: object) -> Tensor:
 
 
 def check_mask(mask: Tensor, x: Tensor) -> Tensor:
-    """A mask of booleans, from one of booleans or of zeros and ones."""
+    """Return a boolean mask, from booleans or from zeros and ones."""
     if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.is_complex():
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"mask must be a tensor of booleans or of zeros and ones, got {kind}")
@@ -107,7 +107,7 @@ def check_mask(mask: Tensor, x: Tensor) -> Tensor:
 
 
 def check_past(kernel: Tensor, past: Tensor) -> None:
-    """The past may be empty; it still tells batch, channels, dtype and device."""
+    """Check earlier inputs. They may be empty, but still give batch, channels, dtype and device."""
     if isinstance(past, Tensor) and past.ndim == 4 and past.shape[1] == 0:
         past = past.new_empty(past.shape[0], 1, *past.shape[2:])
     check_sequence("past", past)

@@ -1,9 +1,9 @@
-"""What a past adds to the positions after it.
+"""The contribution of earlier inputs to the positions after them.
 
     z[b, j, h, c] = sum over s < p of kernel[h, p + j - s] * past[b, s, h, c]      j = 0 .. ahead-1
 
-Taps beyond the kernel's end count as zero. Every output is later than every input, so this is
-exactly causal by any method: a matmul while past and future are short, else an FFT.
+Taps beyond the end of the kernel are zero. Every output is later than every input, so any method is
+exactly causal: a matmul if `past` and `ahead` are short, else an FFT.
 """
 
 import torch
@@ -18,7 +18,9 @@ MATMUL = 256  # a rectangle of at most the size of such a square is multiplied a
 def carry(
     past: Float[Tensor, "b p h c"], kernel: Float[Tensor, "h n"], ahead: int
 ) -> Float[Tensor, "b ahead h c"]:
-    past = past[:, max(0, past.shape[1] - kernel.shape[1] + 1) :]  # the rest is out of reach
+    past = past[
+        :, max(0, past.shape[1] - kernel.shape[1] + 1) :
+    ]  # earlier inputs are outside the receptive field
     length = past.shape[1]
     if past.numel() == 0:
         return past.new_zeros(past.shape[0], ahead, *past.shape[2:])
@@ -30,7 +32,7 @@ def carry(
 
 
 def rectangle(kernel: Float[Tensor, "h n"], past: int, ahead: int) -> Float[Tensor, "h ahead past"]:
-    """`matrix[h, j, s] = kernel[h, past + j - s]`."""
+    """Return the matrix `matrix[h, j, s] = kernel[h, past + j - s]`."""
     lags = past + ahead
     taps = kernel[:, :lags]
     falling = torch.nn.functional.pad(taps, (0, lags - taps.shape[1])).flip(-1)  # lags .. 0

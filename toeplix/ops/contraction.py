@@ -1,16 +1,16 @@
 """Matrix products between filters and sequences `(b, t, h, c)`.
 
-Multiplying every head by its own matrix is one batched product once sequences are stacked:
+Multiplying every head by its own matrix is one batched matmul of stacked sequences:
 
-    one head       the batch is b, and nothing moves:          (b, t, c)
-    several        the batch is h, all columns side by side:   (h, t, b c)
+    one head        the batch axis is b, nothing is moved:              (b, t, c)
+    several heads   the batch axis is h, columns are concatenated:      (h, t, b c)
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Gradient = tuple[Tensor | None, Tensor | None]  # of x, of the kernel; None where not asked for
+Gradient = tuple[Tensor | None, Tensor | None]  # of x and of the kernel; None if not needed
 
 
 def as_columns(x: Float[Tensor, "b t h c"]) -> Float[Tensor, "h t columns"]:
@@ -26,7 +26,7 @@ def apply(
     stacked: Float[Tensor, "n k columns"],
     out: Float[Tensor, "b r h c"],
 ) -> None:
-    """`out[b, :, h] = matrix[h] @ x[b, :, h]` for stacked x."""
+    """Write `out[b, :, h] = matrix[h] @ x[b, :, h]` for stacked x."""
     batch, rows, heads, channels = out.shape
     matrix = matrix.expand(len(stacked), -1, -1)
     if heads > 1:
@@ -34,23 +34,23 @@ def apply(
         out.copy_(result.view(heads, rows, batch, channels).permute(2, 1, 0, 3))
     elif out.is_contiguous():
         torch.bmm(matrix, stacked, out=out[:, :, 0])
-    else:  # into a strided result, bmm would fall back to one product at a time
+    else:  # with a strided result, bmm would fall back to one product at a time
         out[:, :, 0] = torch.bmm(matrix, stacked)
 
 
 def correlate(
     g: Float[Tensor, "n r columns"], x: Float[Tensor, "n k columns"], heads: int
 ) -> Float[Tensor, "h r k"]:
-    """`sum_b g[b, :, h] @ x[b, :, h]^T` for stacked g and x."""
+    """Return `sum_b g[b, :, h] @ x[b, :, h]^T` for stacked g and x."""
     products = torch.bmm(g, x.transpose(1, 2))
     return products if len(products) == heads else products.sum(0, keepdim=True)
 
 
 def diagonal_sums(matrix: Float[Tensor, "*n r k"]) -> Float[Tensor, "*n lags"]:
-    """Sums along the diagonals: entry q adds all `matrix[i, j]` with `i - j = q - (k - 1)`.
+    """Return sums along the diagonals: entry q is the sum of `matrix[i, j]` with `i - j = q - (k - 1)`.
 
-    Rows are padded so that reading the same memory with rows one shorter shifts row i by i:
-    one strided sum instead of a scatter.
+    Rows are padded so that viewing the same memory with rows that are one shorter shifts row i by i:
+    this needs one strided sum instead of a scatter.
     """
     *lead, rows, columns = matrix.shape
     sheared = torch.nn.functional.pad(matrix.flip(-1), (0, rows))

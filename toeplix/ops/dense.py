@@ -1,4 +1,4 @@
-"""The definition of the causal Toeplitz product, and the oracle of every other path.
+"""The definition of the causal Toeplitz product, against which every other path is tested.
 
     y[b, t, h, c] = sum over s <= t of kernel[h, t - s] * x[b, s, h, c]
 
@@ -18,13 +18,13 @@ from toeplix.ops.contraction import Gradient
 
 
 def toeplitz_matrix(kernel: Float[Tensor, "h t"]) -> Float[Tensor, "h t t"]:
-    """Lower-triangular matrix with `kernel[:, l]` down its l-th subdiagonal."""
+    """Return the lower-triangular matrix with `kernel[:, l]` on its l-th subdiagonal."""
     lag = _lags(kernel.shape[-1], kernel.device)
     return kernel[:, lag.clamp(min=0)].masked_fill(lag < 0, 0)
 
 
 def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
-    """`y[b, t, h, c] = sum_s matrix[h, t, s] x[b, s, h, c]`."""
+    """Return `y[b, t, h, c] = sum_s matrix[h, t, s] x[b, s, h, c]`."""
     return torch.einsum("hts,bshc->bthc", toeplitz_matrix(kernel), x)
 
 
@@ -35,7 +35,7 @@ def gradient(
     need_x: bool,
     need_kernel: bool,
 ) -> Gradient:
-    """`dx[s] = sum_{t>=s} kernel[t-s] g[t]` and `dkernel[l] = sum_{b,t,c} g[t] x[t-l]`."""
+    """Return `dx[s] = sum_{t>=s} kernel[t-s] g[t]` and `dkernel[l] = sum_{b,t,c} g[t] x[t-l]`."""
     dx = torch.einsum("hts,bthc->bshc", toeplitz_matrix(kernel), g) if need_x else None
     if not need_kernel:
         return dx, None

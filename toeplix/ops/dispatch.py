@@ -1,4 +1,4 @@
-"""Which path is fastest where. The rule is data; `toeplix bench ops --tune` measures it anew.
+"""The rule that selects a path by device, length and columns; `toeplix bench ops --tune` measures it.
 
 For each kind of device and each demand on causality, a list of bands. A band holds up to a number
 of columns (sequences times channels per head: what one filter multiplies; None: any) and lists paths
@@ -28,7 +28,7 @@ class Band(TypedDict):
 Rule = dict[str, dict[str, list[Band]]]
 
 # cpu: two cores with AVX2, PyTorch 2.13 with MKL, float32, forward and backward together.
-# cuda: not measured here; run `toeplix bench ops --tune` on the machine that counts.
+# cuda: not measured; run `toeplix bench ops --tune` on the machine in question.
 RULE: Rule = {
     "cpu": {
         AUTO: [
@@ -43,12 +43,12 @@ RULE: Rule = {
     },
 }
 
-# Longest reach (positions that a step can read) for which reading them all is the faster decoder.
+# Largest receptive field of a decode step for which the history is the faster decoder.
 DECODE_HISTORY = {"cpu": 128, "cuda": 1024}
 
 
 def choose(mode: str, device: str, time: int, columns: int, rule: Rule | None = None) -> str:
-    """The name of the path for `columns` columns of length `time`; by this machine's rule by default."""
+    """Return the path for `columns` columns of length `time`; the default rule is this machine's."""
     rule = current_rule() if rule is None else rule
     for band in rule.get(device, rule["cpu"])[mode]:
         if band["columns"] is None or columns <= band["columns"]:
@@ -59,7 +59,7 @@ def choose(mode: str, device: str, time: int, columns: int, rule: Rule | None = 
 
 
 def rule_file() -> Path:
-    """Where a measured rule is kept: `$TOEPLIX_RULE`, else the user's configuration directory."""
+    """Return the file of a measured rule: `$TOEPLIX_RULE`, else in the user's configuration directory."""
     if named := os.environ.get("TOEPLIX_RULE"):
         return Path(named)
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
@@ -68,7 +68,7 @@ def rule_file() -> Path:
 
 @lru_cache(maxsize=1)
 def current_rule() -> Rule:
-    """The built-in rule, with the devices that the user's file speaks of replaced."""
+    """Return the built-in rule, with the devices that the user's file contains replaced."""
     file = rule_file()
     try:
         return RULE | read(file)

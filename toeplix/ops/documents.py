@@ -1,9 +1,9 @@
-"""Padding and packing undone: documents run side by side, each from its own first position.
+"""Removing padding and packing: every document becomes a row of a batch and starts at position 0.
 
-A causal model that starts every row at position 0 needs no mask: what follows a document in its row
-cannot reach it. So padded rows are shifted to the left, packed documents become rows, documents of
-similar length share a batch (`toeplix.ops.packed.groups`), and results return to where they came from.
-This holds for any architecture, whatever it does inside. Positions that are padding give zeros.
+A causal model that starts every row at position 0 needs no mask, because nothing after a document in its
+row can affect it. So padded rows are shifted to the left, packed documents become rows, documents of
+similar length share a batch (`toeplix.ops.packed.groups`), and results are written back to their original
+positions. This works for any causal architecture. Outputs at padding are zero.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,9 @@ def apart(
     mask: Tensor | None,
     offsets: Tensor | list[int] | None,
 ) -> Float[Tensor, "b t d"]:
-    """`function`, from rows (n, l) to features (n, l, d), of every document alone, put back into the
-    layout of `tokens`.
+    """Apply `function`, from rows (n, l) to features (n, l, d), to every document independently.
+
+    The features are returned in the layout of `tokens`.
     """
     if mask is not None and offsets is not None:
         raise ValueError("give mask (padded rows) or offsets (one packed row), not both")

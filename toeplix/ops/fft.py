@@ -1,4 +1,4 @@
-"""Spectra: the convolution theorem, in pieces that stay in the cache. Long sequences.
+"""The FFT path, for long sequences: the convolution theorem, in chunks that fit into the cache.
 
     y = ifft(fft(x, n) * fft(kernel, n))[start : stop]
 
@@ -8,9 +8,9 @@ travel as the real and imaginary part of one complex signal ("lane") and never n
 filter * (x1 + i x2) = filter * x1 + i (filter * x2). An odd number of channels uses real transforms.
 Channels in one lane share their rounding, and NaN: both belong to one row, so that rows stay apart.
 
-Lanes are processed in chunks of about `CHUNK` bytes; the spectra of a chunk die with it, and
-backward transforms x again instead of keeping its spectrum. Causal to rounding only: a spike of
-1e4 in the future moves the past by about 1e-4 in float32.
+Lanes are processed in chunks of about `CHUNK` bytes. The spectra of a chunk are freed with it, and the
+backward pass transforms x again instead of keeping its spectrum. Causal to rounding only: a spike of 1e4
+at a later position changes earlier outputs by about 1e-4 in float32.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def window(
     spectrum: Tensor | None = None,
     paired: bool | None = None,
 ) -> Float[Tensor, "b k h c"]:
-    """Positions `start .. stop` of the whole convolution of x with `kernel[:, :stop]`.
+    """Return positions `start .. stop` of the whole convolution of x with `kernel[:, :stop]`.
 
     `window(x, w, 0, t)` is the causal product; `window(x, w, s, s + k)` is what a past of
     length s adds to the k positions after it. `spectrum` is that of the kernel for this window,
@@ -61,7 +61,7 @@ def window(
 def window_spectrum(
     x: Float[Tensor, "b s _ c"], kernel: Float[Tensor, "h n"], start: int, stop: int
 ) -> Tensor:
-    """What `window` would compute of the kernel for an x of this shape, to be kept and passed."""
+    """Return the spectrum of the kernel that `window` uses for an x of this shape, to be cached."""
     return _Lanes(x, _length(x.shape[1], start, stop)).spectrum(kernel[:, :stop])
 
 
@@ -72,7 +72,7 @@ def gradient(
     need_x: bool,
     need_kernel: bool,
 ) -> Gradient:
-    """`dx` has the spectrum `G conj(W)`, `dkernel` the sum over lanes of `G conj(X)`."""
+    """Return dx, with spectrum `G conj(W)`, and dkernel, with that of `G conj(X)` summed over lanes."""
     time = x.shape[1]
     work = _Lanes(g, _length(time, 0, time))
     mirrored = work.spectrum(kernel).conj_physical()
@@ -97,10 +97,10 @@ class _Chunk(NamedTuple):
 
 
 class _Lanes:
-    """Moves chunks of a `(b, t, h, c)` tensor to `(b, h, lanes, n)` and back, through one buffer.
+    """Copies chunks of a `(b, t, h, c)` tensor to `(b, h, lanes, n)` and back, through one buffer.
 
-    Staging a chunk in its own layout first, then transposing, is faster than one strided copy,
-    and takes care of any layout and dtype of x.
+    Copying a chunk in its own layout first, then transposing, is faster than one strided copy,
+    and supports any layout and dtype of x.
     """
 
     def __init__(self, x: Tensor, length: int, paired: bool | None = None) -> None:
@@ -125,7 +125,7 @@ class _Lanes:
         return self.forward(padded)
 
     def chunks(self) -> Iterator[_Chunk]:
-        """Channels of one head, else several whole heads, else several whole sequences."""
+        """Yield chunks: channels of one head, else several whole heads, else several whole sequences."""
         batch, _, heads, channels = self.shape
         lanes = channels // self.width
         budget = CHUNK.get(self.device.type, CHUNK["cpu"])
@@ -137,7 +137,7 @@ class _Lanes:
                     yield _Chunk(rows, group, channel)
 
     def load(self, x: Tensor, chunk: _Chunk) -> Tensor:
-        """The chunk as lanes, padded with zeros to the length of the transform."""
+        """Return a chunk as lanes, padded with zeros to the length of the transform."""
         part = x[chunk.batch, :, chunk.heads, chunk.channels]
         stage, lanes = self._buffer(part.shape)
         stage.copy_(part)
@@ -156,7 +156,7 @@ class _Lanes:
         part.copy_(torch.view_as_real(signal).flatten(3) if signal.is_complex() else signal)
 
     def _spread(self, lanes: Tensor) -> Tensor:
-        """Lanes at a distance of a power of two share few cache sets: move them apart to transpose."""
+        """Add space between lanes whose distance is a power of two, as these share few cache sets."""
         time = lanes.shape[-1]
         if time > SPREAD or (self.length * self.dtype.itemsize) % 1024:
             return lanes
@@ -183,17 +183,17 @@ def slices(size: int, most: int) -> Iterator[slice]:
 
 
 def _length(time: int, start: int, stop: int) -> int:
-    """The shortest good transform in which nothing wraps into `start .. stop`.
+    """Return the shortest fast transform length at which nothing wraps into `start .. stop`.
 
-    The whole convolution has `time + stop - 1` positions; what passes the end comes back
-    at 0, which is harmless below `start`.
+    The whole convolution has `time + stop - 1` positions; positions beyond the end wrap to 0, which is
+    harmless below `start`.
     """
     return good_length(max(stop, time, time + stop - 1 - start))
 
 
 @lru_cache(maxsize=1024)
 def good_length(least: int) -> int:
-    """The next length that transforms fast: no prime factor above 5, and a multiple of 8 if long."""
+    """Return the next fast transform length: no prime factor above 5, and a multiple of 8 if long."""
     step = 8 if least > 64 else 1
     length = -(-least // step) * step
     while not _smooth(length):

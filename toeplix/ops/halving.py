@@ -1,13 +1,14 @@
-"""Exact causality in near-linear time: far blocks by FFT, the diagonal by matmul.
+"""Exact causality in near-linear time: blocks off the diagonal by FFT, diagonal blocks by matmul.
 
-A Fourier transform that spans the present spreads rounding from the future over the past. So no
-transform here does: with time cut in halves, the second half receives from the first
+A Fourier transform over earlier and later positions spreads rounding errors of later inputs to earlier
+outputs. No transform here does that: with time divided into halves, the second half receives from the
+first
 
     y[s : 2s] += (kernel * x[0 : s])[s : 2s]
 
-by FFT (outputs all later than inputs), and the halves themselves are smaller causal products,
-down to `LEAF` positions, which are matmul tiles. All blocks of one size share one filter and go
-through one call. O(t log^2 t) time.
+by FFT (all outputs are later than all inputs), and the halves themselves are smaller causal products,
+down to `LEAF` positions, which are matmul tiles. All blocks of one size share one filter and are
+computed by one call. O(t log^2 t) time.
 """
 
 import torch
@@ -46,6 +47,6 @@ def gradient(
     need_x: bool,
     need_kernel: bool,
 ) -> Gradient:
-    """In reversed time dx is a causal product of g, and exact in the same sense."""
+    """Return the gradients; dx is a causal product of g in reversed time, and exact in the same sense."""
     dx = product(g.flip(1), kernel).flip(1) if need_x else None
     return dx, fft.gradient(g, x, kernel, False, True)[1] if need_kernel else None

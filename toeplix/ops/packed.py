@@ -1,12 +1,11 @@
-"""Documents and padding: no position reads another document or a pad.
+"""Packed and padded batches: no position reads another document or padding.
 
-    toeplitz_packed   documents laid end to end in one row, told apart by offsets (cu_seqlens)
-    toeplitz_padded   one document a row, padded on either side, told apart by a mask
+    toeplitz_packed   documents concatenated in one row, separated by offsets (cu_seqlens)
+    toeplitz_padded   one document per row, padded on either side, given by a mask
 
-Both are the same thing: a list of segments, each multiplied as if it were alone. Segments of similar
-length are gathered into one batch, padded with zeros by at most a third, multiplied there and
-scattered back: the cost is near the sum over documents, and memory is linear. Outputs
-at pads are zero.
+Both become a list of segments, each multiplied independently. Segments of similar length are gathered
+into one batch, padded with zeros by at most a third, multiplied, and scattered back. The cost is close
+to the sum over documents, and memory is linear. Outputs at padding are zero.
 """
 
 from typing import NamedTuple
@@ -18,12 +17,12 @@ from torch import Tensor
 from toeplix.ops import paths
 from toeplix.ops.contraction import Gradient
 
-SHORT = 32  # segments up to here share one batch: below it, padding costs less than a call
-SLACK = 0.75  # in a batch, the shortest segment has at least this part of the longest
+SHORT = 32  # segments up to this length share one batch, as padding costs less than another call
+SLACK = 0.75  # minimum ratio of the shortest to the longest segment of a batch
 
 
 class Group(NamedTuple):
-    """Segments of similar length: flat positions `(n, longest)`, and which of them are real."""
+    """Segments of similar length: flat positions `(n, longest)`, and which of them are not padding."""
 
     positions: Tensor
     real: Bool[Tensor, "n longest"]
@@ -55,7 +54,7 @@ def backward(
     lengths: Tensor,
 ) -> Gradient:
     dx = g.new_zeros(g.shape) if need_x else None
-    # summed over groups in the working precision, rounded once
+    # summed over groups in the working precision and rounded once
     used = kernel.to(paths.working_dtype(g))
     dkernel = used.new_zeros(used.shape) if need_kernel else None
     for group in groups(g, kernel.shape[1], starts, lengths):
@@ -69,7 +68,7 @@ def backward(
 
 
 def groups(x: Tensor, longest_allowed: int | None, starts: Tensor, lengths: Tensor) -> list[Group]:
-    """Segments sorted into batches of similar length."""
+    """Return the segments in groups of similar length."""
     total = x.shape[0] * x.shape[1]
     pairs = sorted(zip(lengths.tolist(), starts.tolist(), strict=True), reverse=True)
     pairs = [(length, start) for length, start in pairs if length > 0]
@@ -92,7 +91,7 @@ def groups(x: Tensor, longest_allowed: int | None, starts: Tensor, lengths: Tens
 
 
 def segments_from_offsets(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
-    """Starts and lengths of documents between `[0, ..., t]`."""
+    """Return starts and lengths of the documents given by offsets `[0, ..., t]`."""
     lengths = offsets.diff()
     if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != time or (lengths < 0).any():
         raise ValueError(
@@ -102,7 +101,7 @@ def segments_from_offsets(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
 
 
 def segments_from_mask(mask: Bool[Tensor, "b t"]) -> tuple[Tensor, Tensor]:
-    """Start (in the flattened batch) and length of the one run of True in every row."""
+    """Return start (in the flattened batch) and length of the single run of True in every row."""
     batch, time = mask.shape
     lengths = mask.sum(1)
     first = mask.int().argmax(1)

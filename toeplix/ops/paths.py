@@ -1,7 +1,7 @@
-"""The paths by name, and the two calls that every user of them makes: `forward` and `backward`.
+"""The registry of paths, and the two functions through which they are called: `forward` and `backward`.
 
-Here numbers get their working precision: paths compute in float64 for float64 and in float32
-for everything else, autocast or not, and results return in the dtype they came in.
+The working precision is chosen here: paths compute in float64 for float64 inputs and in float32 for all
+others, with or without autocast, and results have the dtype of the inputs.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from toeplix.ops.contraction import Gradient
 class Path(NamedTuple):
     product: Callable[[Tensor, Tensor], Tensor]
     gradient: Callable[[Tensor, Tensor, Tensor, bool, bool], Gradient]
-    exact: bool  # no rounding of the future reaches the past
-    converts: bool = False  # takes half precision as it is and converts piece by piece
+    exact: bool  # later inputs do not change earlier outputs, not even by rounding
+    converts: bool = False  # accepts half precision and converts it chunk by chunk
 
 
 PATHS: dict[str, Path] = {
@@ -34,7 +34,7 @@ NOTHING = nullcontext()
 
 
 def forward(x: Tensor, kernel: Tensor, path: str) -> Tensor:
-    """The product, contiguous and in x's dtype. The kernel may be longer than x."""
+    """Return the product, contiguous and in x's dtype. The kernel may be longer than x."""
     if x.numel() == 0:
         return x.new_empty(x.shape)
     chosen = _path(path, x)
@@ -47,9 +47,9 @@ def forward(x: Tensor, kernel: Tensor, path: str) -> Tensor:
 def backward(
     g: Tensor, x: Tensor | None, kernel: Tensor, path: str, need_x: bool, need_kernel: bool
 ) -> Gradient:
-    """Gradients in the dtypes of g and of the kernel; taps that were not read get zero.
+    """Return the gradients in the dtypes of g and of the kernel; unused taps get zero.
 
-    x is only looked at for the gradient of the kernel.
+    x is needed for the gradient of the kernel only.
     """
     if g.numel() == 0:
         return (

@@ -1,7 +1,7 @@
-"""Beyond the kernel's length, and from one chunk to the next.
+"""Sequences longer than the kernel, and sequences computed in chunks.
 
-One rule for sequences longer than the kernel, the same whether computed whole, in chunks or step
-by step: a position reads the last n positions, itself included,
+The receptive field of a position is the last n positions, itself included. The result is the same whether
+a sequence is computed as a whole, in chunks or step by step:
 
     y[t] = sum over lags l < min(t + 1, n) of kernel[l] * x[t - l]
 """
@@ -15,7 +15,7 @@ from toeplix.ops.checks import check_like, check_path, check_product
 from toeplix.ops.continuation import carry
 from toeplix.ops.paths import full_precision, working_dtype
 
-SEGMENT = 4  # length of a segment in kernels: a quarter of the work overlaps
+SEGMENT = 4  # length of a segment as a multiple of the kernel's; a quarter of the work overlaps
 
 
 def toeplitz_windowed(
@@ -25,9 +25,9 @@ def toeplitz_windowed(
     path: str = "auto",
     exact: bool = False,
 ) -> Float[Tensor, "b t h c"]:
-    """`toeplitz` for any length: beyond n positions the kernel is a sliding window. O(t log n).
+    """Return the product for any length: beyond n positions the kernel is a sliding window. O(t log n).
 
-    Arguments as for `toeplitz`, which it equals while `t <= n`.
+    Arguments are those of `toeplitz`, and for `t <= n` so is the result.
     """
     check_product(x, kernel, beyond=True)
     return _windowed(x, kernel, check_path(path, exact))
@@ -41,10 +41,10 @@ def toeplitz_continued(
     path: str = "auto",
     exact: bool = False,
 ) -> Float[Tensor, "b t h c"]:
-    """Outputs of the chunk x that follows `history`: prefill in pieces.
+    """Return the outputs of the chunk x that follows `history`, for prefill in chunks.
 
-    Equals `toeplitz_windowed(cat([history, x], 1), kernel)[:, p:]`. Only the last n - 1 positions of
-    the history are read, so a caller need not keep more.
+    The result equals `toeplitz_windowed(cat([history, x], 1), kernel)[:, p:]`. Only the last n - 1
+    positions of the history are read, so a caller need not keep more.
     """
     check_product(x, kernel, beyond=True)
     name = check_path(path, exact)
@@ -54,7 +54,9 @@ def toeplitz_continued(
     if history.shape[1] == 0:
         return _windowed(x, kernel, name)
     recorded = torch.is_grad_enabled() and any(p.requires_grad for p in (x, kernel, history))
-    if recorded or torch.compiler.is_compiling():  # one operator that both can see through
+    if (
+        recorded or torch.compiler.is_compiling()
+    ):  # one operator that autograd and the compiler support
         whole = torch.cat([history, x], 1)
         return _windowed(whole, kernel, name)[:, history.shape[1] :]
     work = working_dtype(x)  # in which both parts are added, lest half precision round twice

@@ -1,13 +1,13 @@
-"""Decoding: one position at a time, with a state.
+"""Decoding one position at a time, with a decoding state.
 
     y[t] = sum over lags l < min(t + 1, n) of kernel[l] * x[t - l]
 
 Two decoders with one interface and equal results:
 
     History   keeps the inputs and reads them all at every step         O(n) per step
-    Online    keeps what is already known of future outputs             O(log^2 n) per step, amortised
+    Online    keeps partial sums of later outputs                       O(log^2 n) per step, amortised
 
-`decoder(...)` takes the one that is faster for the number of positions in reach.
+`decoder(...)` selects the faster one by the size of the receptive field.
 """
 
 from abc import ABC, abstractmethod
@@ -21,14 +21,14 @@ from toeplix.ops.paths import full_precision, working_dtype
 
 
 class Decoder(ABC):
-    """The state of a causal Toeplitz product between two positions.
+    """The decoding state of a causal Toeplitz product.
 
-    The h filters of the kernel may belong to several layers. Their inputs of one position then
-    arrive one after the other (`emit`), before all move on together (`advance`); with one
+    The h filters of the kernel may belong to several layers. Their inputs at one position then arrive
+    one after the other (`emit`), before all advance to the next position together (`advance`); with one
     layer, `step` does both.
     """
 
-    # a state outlives the mode it was made in, and belongs to no graph
+    # a state may be used outside the inference mode in which it was made, and needs no gradients
     @torch.inference_mode(False)
     @torch.no_grad()
     def __init__(
@@ -42,7 +42,9 @@ class Decoder(ABC):
         check_horizon(horizon)
         self.batch, _, self.heads, self.channels = past.shape
         self.dtype = past.dtype
-        self.kernel = kernel.detach().to(working_dtype(past), copy=True)  # its owner may train on
+        self.kernel = kernel.detach().to(
+            working_dtype(past), copy=True
+        )  # training may change the original
         self.horizon = horizon
         self.position = 0
         self._emitted: set[int] = set()
@@ -53,14 +55,14 @@ class Decoder(ABC):
 
     @torch.no_grad()
     def step(self, x: Float[Tensor, "b h c"]) -> Float[Tensor, "b h c"]:
-        """The output at the next position, and the state moves on."""
+        """Return the output at the next position and advance the state."""
         y = self.emit(x)
         self.advance()
         return y
 
     @torch.no_grad()
     def emit(self, x: Float[Tensor, "b f c"], first: int = 0) -> Float[Tensor, "b f c"]:
-        """The output of the heads `first, first + 1, ...` at the present position."""
+        """Return the output of the heads `first, first + 1, ...` at the current position."""
         self._check(x, first)
         heads = slice(first, first + x.shape[1])
         self._emitted.update(range(first, first + x.shape[1]))
@@ -75,7 +77,7 @@ class Decoder(ABC):
 
     @torch.no_grad()
     def advance(self) -> None:
-        """Close the present position, once every head has had its input."""
+        """Advance to the next position, once every head has had its input."""
         if len(self._emitted) < self.heads:
             missing = sorted(set(range(self.heads)) - self._emitted)
             raise ValueError(f"heads {missing} have had no input at position {self.position}")
@@ -86,7 +88,7 @@ class Decoder(ABC):
     @torch.inference_mode(False)
     @torch.no_grad()
     def select(self, rows: Int[Tensor, " r"]) -> None:
-        """Keep these rows of the batch, in this order; a row may be kept several times (beams)."""
+        """Keep these rows of the batch, in this order; a row may occur several times (beam search)."""
         if self._emitted:
             raise ValueError(f"position {self.position} is open: advance before selecting rows")
         rows = check_rows(rows, self.batch).to(self.kernel.device)
@@ -123,12 +125,12 @@ class Decoder(ABC):
 
     @abstractmethod
     def _begin(self, past: Float[Tensor, "b p h c"]) -> None:
-        """The state after the past, which has the working dtype."""
+        """Initialise the state after the earlier inputs `past`, which have the working dtype."""
 
     @property
     @abstractmethod
     def bytes(self) -> int:
-        """Memory of the state, without the kernel."""
+        """Bytes of the state, without the kernel."""
 
     @abstractmethod
     def _select(self, rows: Int[Tensor, " r"]) -> None:
@@ -136,7 +138,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def _emit(self, u: Float[Tensor, "f 1 columns"], heads: slice) -> Float[Tensor, "f 1 columns"]:
-        """Outputs for these inputs (columns: b times c), which are remembered."""
+        """Return the outputs for these inputs (columns: b times c) and store the inputs."""
 
     @abstractmethod
     def _advance(self) -> None: ...

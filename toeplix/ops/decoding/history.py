@@ -1,4 +1,4 @@
-"""Decoding from a preallocated history: every step reads all inputs in reach. O(n) per step."""
+"""Decoding from a preallocated history: every step reads the whole receptive field. O(n) per step."""
 
 import torch
 from jaxtyping import Float, Int
@@ -11,9 +11,9 @@ from toeplix.ops.decoding.base import Decoder
 class History(Decoder):
     """Keeps the inputs in one buffer, written in place; a step is one matrix-vector product.
 
-    The kernel is kept reversed, so that its last taps meet the last inputs as a plain slice. With
-    no horizon, or one beyond it, the buffer holds twice the kernel's reach and is moved back once
-    every n steps.
+    The kernel is stored reversed, so that its last taps are aligned with the last inputs and a slice
+    suffices. If the horizon is None or longer than the kernel, the buffer holds twice the receptive
+    field, and its contents are moved to the front once every n steps.
     """
 
     def _begin(self, past: Float[Tensor, "b p h c"]) -> None:
@@ -46,6 +46,6 @@ class History(Decoder):
         if self._filled == self._inputs.shape[1] and (
             self.horizon is None or self.position + 1 < self.horizon
         ):
-            # source and target may overlap
+            # cloned, because source and target may overlap
             self._inputs[:, :kept] = self._inputs[:, self._filled - kept :].clone()
             self._filled = kept

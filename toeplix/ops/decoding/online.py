@@ -1,26 +1,28 @@
-"""Exact near-linear decoding: O(log^2 n) per position and channel, and no position that waits for long.
+"""Exact near-linear decoding: O(log^2 n) per position and channel, with bounded latency of every step.
 
-Time is cut into blocks of P = LEAF, 2 LEAF, 4 LEAF, ... positions. An input and a later output meet
+Time is divided into blocks of P = LEAF, 2 LEAF, 4 LEAF, ... positions. The product of an input and a
+later output is computed
 
-    directly    when their leaves are the same or neighbours: at most 2 LEAF products a step
-    in a tile   at the largest P at which their blocks are no neighbours, but the blocks' parents are
+    directly    if their leaves are equal or neighbours: at most 2 LEAF products per step
+    in a tile   otherwise, of the size P at which their blocks are not neighbours but the parents are
 
-so every pair meets exactly once, and the result is that of the whole product, to rounding. The tiles
-of block a at size P reach blocks a + 2 and, when a is even, a + 3:
+so every pair is computed exactly once, and the result is that of the whole product, to rounding. The
+tiles of block a at size P contribute to block a + 2 and, if a is even, to a + 3:
 
     a even    a -> a+2, a+3          |  a  | a+1 | a+2 | a+3 |
     a odd     a -> a+2               |     |  a  | a+1 | a+2 |
 
-A tile's inputs are complete at the end of block a and its outputs are not read before block a + 2: there
-are P steps to do it in. It is done in pieces of about equal cost, spread evenly over these steps, so
-that no token pays for a large tile alone. A piece is a matmul for many channels of many heads, since one
-filter serves all channels of a head, and an FFT (spectra kept) once it is large.
+The inputs of a tile are complete at the end of block a, and its outputs are not read before block a + 2,
+so there are P steps to compute it. It is computed in pieces of about equal cost, spread evenly over
+these steps, so that no single token has the latency of a large tile. A piece is a matmul over many
+channels of many heads, since all channels of a head share one filter, or an FFT (with cached spectra) if
+it is large.
 
-Two rings hold the state: `ahead`, what the inputs so far add to outputs to come, n positions; and
-`behind`, the inputs that tiles still need, 2 P positions of the largest P. After a prompt, its
-contribution to the positions ahead is put there in one go, and the prompt is forgotten: memory depends
-on the kernel or the horizon, whichever is shorter. Decoding may go on for ever, under the
-sliding-window rule of `windowed.py`.
+The state has two ring buffers: `ahead`, the contributions of the inputs so far to later outputs, n
+positions; and `behind`, the inputs that tiles still need, 2 P positions of the largest P. After prefill
+the contribution of the prompt to later positions is added at once, and the prompt is not kept: memory
+depends on the kernel or the horizon, whichever is shorter. The number of steps is not limited; beyond n
+positions the sliding-window rule of `windowed.py` applies.
 """
 
 from typing import NamedTuple
@@ -37,10 +39,12 @@ from toeplix.ops.paths import full_precision
 
 LEAF = 32
 MATMUL = 256  # largest tile that is multiplied as a matrix
-PIECE_FLOPS = 2e8  # of matmul in one piece: a millisecond or two on two CPU cores
-PIECE_POINTS = 2**18  # of transforms in one piece, likewise
-FEWEST_COLUMNS = 16  # in a piece, for the transforms' sake
-GOLDEN = 0.618034  # pieces of different sizes start at different fractions of their intervals
+PIECE_FLOPS = 2e8  # matmul FLOPs of one piece: one or two milliseconds on two CPU cores
+PIECE_POINTS = 2**18  # transform points of one piece: about the same time
+FEWEST_COLUMNS = 16  # minimum columns of a piece, below which transforms are inefficient
+# Multiples of the golden ratio modulo 1 are well spread, so pieces of tiles of different sizes start at
+# different fractions of their intervals and rarely fall on the same step.
+GOLDEN = 0.618034
 
 
 class _Part(NamedTuple):
@@ -51,7 +55,7 @@ class _Part(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """What the inputs `first .. first + size` add to the `ahead` positions from `first + 2 size` on."""
+    """The contribution of inputs `first .. first + size` to `ahead` positions from `first + 2 size`."""
 
     size: int
     first: int
@@ -67,18 +71,18 @@ class _Tile(NamedTuple):
 
 
 class Online(Decoder):
-    """See the module. `horizon` bounds the positions to come, and with them the memory."""
+    """The near-linear decoder of this module. `horizon` bounds the number of steps and the memory."""
 
     def _begin(self, past: Float[Tensor, "b p h c"]) -> None:
         taps, steps = self.kernel.shape[1], self.horizon
-        self._sizes = [LEAF]  # of tiles, and one more
+        self._sizes = [LEAF]  # sizes of tiles, and one more, which is removed below
         while self._sizes[-1] < taps and (steps is None or 2 * self._sizes[-1] < steps):
             self._sizes.append(2 * self._sizes[-1])
         largest = self._sizes.pop() // 2
         reach = max(1, taps - 1 if steps is None else min(taps - 1, steps))
         self._ahead = as_columns(carry(past, self.kernel, reach)).contiguous()
         columns = self._ahead.shape[2]
-        # a matrix is shared by the columns of its head: for few of them it is not worth its memory
+        # the columns of a head share its matrix; for few columns it is not worth its memory
         self._widest_matrix = min(MATMUL, 4 * columns)
         self._recent = self._ahead.new_zeros(self.heads, 2 * LEAF, columns)
         self._behind = self._ahead.new_zeros(self.heads, 2 * largest if self._sizes else 0, columns)
@@ -128,7 +132,7 @@ class Online(Decoder):
                 self._tiles[size] = tile
 
     def _settle(self) -> None:
-        """Complete the tiles under way, whose pieces know columns by their places."""
+        """Complete the tiles in progress, because their pieces refer to columns by position."""
         for tile in self._tiles.values():
             for part in tile.parts[tile.done :]:
                 self._compute(tile, part)
@@ -150,12 +154,12 @@ class Online(Decoder):
                 self._tiles[size] = _Tile(size, end - size, ahead, parts)
 
     def _reach(self, size: int, block: int) -> int:
-        """Positions that the tiles of a block reach, blocks counted from 1; further taps are zero."""
+        """Return the number of output positions of the tiles of a block (counted from 1)."""
         wanted = size if block % 2 == 0 else 2 * size
         return min(wanted, self.kernel.shape[1] - 1 - size)
 
     def _parts(self, size: int, ahead: int) -> list[_Part]:
-        """Pieces of about equal cost: several heads at once, or some columns of one."""
+        """Return pieces of about equal cost: several heads at once, or some columns of one head."""
         columns = self._ahead.shape[2]
         if size <= self._widest_matrix:
             most = max(1, int(PIECE_FLOPS / (2 * size * ahead)))
@@ -201,7 +205,7 @@ class Online(Decoder):
         """A matrix or a spectrum; spectra differ with what a lane holds (see fft.py)."""
         key = (size, ahead)
         if key not in self._filters:
-            kernel = self.kernel[:, size:]  # lags start above `size`: the taps before are never met
+            kernel = self.kernel[:, size:]  # all lags of a tile are above `size`
             if size <= self._widest_matrix:
                 self._filters[key] = rectangle(kernel, size, ahead)
             else:

@@ -1,17 +1,18 @@
-"""Decoding rows that come and go, each at its own position, on one schedule of tiles.
+"""Decoding ragged batches: rows join and leave at any step, each at its own position.
 
-A causal Toeplitz product does not change when time is shifted, so a row may begin anywhere on the time
-axis of an `Online` decoder. When it joins at position q with a past of p positions,
+A causal Toeplitz product is invariant to shifts in time, so a row may start at any position of the time
+axis of an `Online` decoder. If it joins at position q with a prompt of p positions (`past`),
 
     ahead[q + j] = sum over s < p of kernel[p + j - s] * past[s]      j = 0 .. life - 1
 
-is all that its past will ever add, and its columns of `recent` and `behind` are zero: tiles that reach
-back before q find nothing of it there. From then on it is a row like any other.
+is the whole contribution of its prompt, and its columns of `recent` and `behind` are zero, so tiles with
+inputs before q add nothing to it. From then on it is decoded like any other row.
 
-No row stays longer than `life` positions, so lags beyond occur between a past and a row's positions only,
-which is settled as it joins: the decoder itself needs no more than the first `life` taps, and the
-memory of a row depends on the shorter of the two, kernel and life. Rows lie side by side in stores with
-room for more: to join or to leave moves the columns of single rows, and seldom the stores.
+`life` is the maximum number of decode steps of a row. Larger lags occur only between a prompt and the
+positions of its row, and these are computed when the row joins. The decoder itself therefore needs only
+the first `life` taps, and the memory of a row is proportional to the shorter of kernel and `life`. The
+columns of all rows are in buffers with spare capacity: joining and leaving moves the columns of single
+rows, and reallocates the buffers rarely.
 """
 
 import torch
@@ -26,7 +27,7 @@ from toeplix.ops.paths import full_precision
 
 
 class Rolling(Online):
-    """See the module. Rows are numbered in the order of `join`; `select` says which of them stay."""
+    """The ragged decoder of this module. Rows are numbered in order of `join`; `select` keeps some."""
 
     def __init__(
         self, kernel: Float[Tensor, "h n"], past: Float[Tensor, "b p h c"], life: int
@@ -37,8 +38,8 @@ class Rolling(Online):
         self.life = life
         super().__init__(kernel[:, : life + 1], past.new_zeros(1, 0, *past.shape[2:]))
         self._whole = kernel.detach().to(self.kernel.dtype, copy=True)
-        self._room = 1  # rows that fit the stores
-        self._joined: list[int] = []  # at which position
+        self._room = 1  # capacity of the buffers in rows
+        self._joined: list[int] = []  # the position at which each row joined
         self._stores = {name: getattr(self, name) for name in ("_ahead", "_recent", "_behind")}
         self._look(0)
         self.join(past)
@@ -46,7 +47,7 @@ class Rolling(Online):
     @torch.inference_mode(False)
     @torch.no_grad()
     def join(self, past: Float[Tensor, "b p h c"]) -> None:
-        """More rows, after those that are here, each with its own past; of equal length in one call."""
+        """Append rows with their prompts `past`; the prompts of one call have equal lengths."""
         if self._emitted:
             raise ValueError(f"position {self.position} is open: advance before rows join")
         check_past(self.kernel, past)
@@ -88,13 +89,13 @@ class Rolling(Online):
             raise ValueError(f"a row has been here for {longest} positions, its whole life")
 
     def _look(self, rows: int) -> None:
-        """See the first rows of the stores."""
+        """Set the batch size, and the tensors of the state to views of the buffers' first rows."""
         self.batch = rows
         for name, store in self._stores.items():
             setattr(self, name, store[..., : rows * self.channels])
 
     def _make_room(self, rows: int) -> None:
-        """Stores that hold as many rows, and not more than four times as many."""
+        """Reallocate the buffers so that their capacity is between `rows` and four times `rows`."""
         room = self._room
         while room < rows:
             room *= 2
