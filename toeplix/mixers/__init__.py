@@ -1,1 +1,1 @@
-"""Token mixers, one file each; base.py is the interface they share."""
+"""Token mixers, one file each; base.py defines their interface."""

@@ -1,4 +1,4 @@
-"""Mixing channels: the two-layer perceptron of a block, position by position."""
+"""The channel mixer: the two-layer MLP of a block, applied to each position."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from toeplix.config import Model
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"silu": nn.SiLU, "gelu": nn.GELU}
-SPAN = 2048  # positions at once without gradients: the wide layer of a long prompt need not exist
+SPAN = 2048  # positions per chunk without gradients, to bound the memory of the hidden layer in prefill
 
 
 class ChannelMixer(nn.Sequential):
-    """`W_2 act(W_1 x)`, expanded in between."""
+    """`W_2 act(W_1 x)`, with a hidden width of `mlp_ratio * dim`."""
 
     def __init__(self, config: Model) -> None:
         hidden = config.mlp_ratio * config.dim

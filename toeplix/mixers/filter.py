@@ -1,9 +1,9 @@
-"""One causal Toeplitz layer of a model: a filter for each head and a bias for each position.
+"""A causal Toeplitz layer with its decoding state: one filter per head and one bias per position.
 
     y[b, t, h, c] = sum over i < k, s <= t of kernel[h, i, t-s] x[b, s, h, c + i - (k-1)] + bias[h, t]
 
-With k kernels each channel reads its k - 1 lower neighbours too (channels below 0 count as zero). Beyond
-`context` positions a filter is a sliding window and the bias stays at its last value.
+With k kernels each channel also reads its k - 1 lower neighbours (channels below 0 are zero). Beyond
+`context` positions a filter is a sliding window and the bias keeps its last value.
 """
 
 import math
@@ -18,7 +18,7 @@ from toeplix.ops.decoding.ragged import Rolling
 
 
 class Filter(nn.Module):
-    """`kernel` (h, k, n) and `bias` (h, n)."""
+    """A layer of causal filters with parameters `kernel` (h, k, n) and `bias` (h, n)."""
 
     def __init__(self, heads: int, context: int, kernels: int = 1, frozen: bool = False) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Filter(nn.Module):
         self.bias = nn.Parameter(torch.empty(heads, context), requires_grad=not frozen)
 
     def reset(self, kind: str) -> None:
-        """Start as `kaiming` noise, as `ones`, or as `decay`: falling within 1/2 to 16 positions."""
+        """Initialise as `kaiming` noise, as `ones`, or as `decay` over 1/2 to 16 positions."""
         heads, _, context = self.kernel.shape
         with torch.no_grad():
             self.bias.zero_()
@@ -47,11 +47,11 @@ class Filter(nn.Module):
         return self.product(x) + self._bias(0, x.shape[1]).to(x.dtype)
 
     def product(self, x: Float[Tensor, "b t h c"]) -> Float[Tensor, "b t h c"]:
-        """Without the bias: linear in x."""
+        """Return the product without the bias, which is linear in x."""
         return self._sum(toeplitz_windowed(self._neighbours(x), self.kernel.flatten(0, 1)))
 
     def _neighbours(self, x: Tensor) -> Tensor:
-        """Every kernel's view of the channels, as heads: `(b, t, h k, c)`."""
+        """Return the shifted channels that each kernel reads, as heads: `(b, t, h k, c)`."""
         kernels, channels = self.kernel.shape[1], x.shape[-1]
         if kernels == 1:
             return x
@@ -75,11 +75,11 @@ class Filter(nn.Module):
 
 
 class FilterBank:
-    """The filters of all layers of one model while it decodes.
+    """The decoding state of the filters of all layers of one model.
 
-    Chunks of the past become histories, layer by layer. From the second call for a single position
-    on, one decoder serves the filters of all layers (`open` before a position, `close` after it), so that
-    its work is done for all of them together. `horizon` bounds the single positions to come.
+    During prefill each layer keeps a history of its inputs. From the second call for a single position
+    on, one decoder computes the filters of all layers (`open` before a position, `close` after it), so
+    that its work is batched over layers. `horizon` is the maximum number of decode steps.
     """
 
     def __init__(self, horizon: int | None = None, kind: str = "auto") -> None:
@@ -99,7 +99,7 @@ class FilterBank:
         self.decoder = decoder(kernel, past, horizon=self.horizon, kind=self.kind)
 
     def _collect(self) -> tuple[Float[Tensor, "h n"], Float[Tensor, "b p h c"]]:
-        """Filters and histories of all layers, side by side as heads, which the states give away."""
+        """Return filters and histories of all layers, concatenated as heads; the states release them."""
         kernels, histories, heads = [], [], 0
         for state in self._states:
             assert state.kernel is not None
@@ -111,19 +111,22 @@ class FilterBank:
         return torch.cat(kernels), torch.cat(histories, 2)
 
     def share(self, life: int) -> None:
-        """Rows may come (`admit`) and go (`select`) from now on; none stays for more than `life`."""
+        """Make the batch ragged: rows may join (`admit`) and leave (`select`).
+
+        `life` is the maximum number of decode steps of a row.
+        """
         if self._states:
             self.decoder = Rolling(*self._collect(), life)
 
     def admit(self, other: "FilterBank") -> None:
-        """The rows of a bank that has read their past, after the rows that are here."""
+        """Append the rows of another bank, whose prompts are prefilled."""
         if isinstance(self.decoder, Rolling):
             self.decoder.join(other._collect()[1])
 
     def extend(
         self, state: "FilterState", x: Float[Tensor, "b k h c"], kernel: Float[Tensor, "h n"]
     ) -> Float[Tensor, "b k h c"]:
-        """The next positions of the only state of this bank, opened and closed as needed."""
+        """Return the outputs of the next positions of a bank with a single layer, one step at a time."""
         if self.decoder is None and x.shape[1] > 1:
             return state.extend(x, kernel)
         parts = []
@@ -134,7 +137,7 @@ class FilterBank:
         return torch.cat(parts, 1)
 
     def select(self, rows: Int[Tensor, " r"]) -> None:
-        """Go on with these rows of the batch, in this order."""
+        """Keep these rows of the batch, in this order."""
         if self.decoder is not None:
             self.decoder.select(rows)
         for state in self._states:
@@ -147,13 +150,13 @@ class FilterBank:
 
 
 class FilterState(RowState):
-    """Where one layer's filters stand: a history, or some heads of the bank's decoder."""
+    """The decoding state of one layer's filters: a history, or some heads of the bank's decoder."""
 
     def __init__(self, bank: FilterBank) -> None:
         self.position: Positions = 0
         self.history: Tensor | None = None
         self.kernel: Tensor | None = None
-        self.first = 0  # head of the decoder
+        self.first = 0  # first head of this layer in the decoder
         self._bank = bank
 
     def extend(self, x: Float[Tensor, "b k h c"], kernel: Float[Tensor, "h n"]) -> Tensor:
@@ -171,7 +174,7 @@ class FilterState(RowState):
         self.position = each(self.position, rows)
 
     def admit(self, other: "FilterState") -> None:
-        """The history is the bank's affair."""
+        """Append the positions of another state; the bank appends the histories."""
         self.position = torch.cat([torch.as_tensor(p) for p in (self.position, other.position)])
 
     def select(self, rows: Int[Tensor, " r"]) -> None:

@@ -1,13 +1,13 @@
-"""Hyena of order 2: gates of the data around a long convolution whose filters a small network makes.
+"""Hyena of order 2: data-dependent gates around a long convolution with implicit filters.
 
-    (x0, x1, v) = short_convolution(W_in u)          three taps, channel by channel
-    y = W_out (x0 * (filter * (x1 v) + skip x1 v))    one filter a channel
+    (x0, x1, v) = short_convolution(W_in u)          three taps, depthwise
+    y = W_out (x0 * (filter * (x1 v) + skip x1 v))    one filter per channel
 
     filter[c, t] = exp(-t |delta_c|) network(features of t)[c]
 
-The paper's baseline sees 3 features with sines of frequency 1, so that its filters hardly see more
-than t; the original authors' language models use 33 and 14. Beyond `context` filters are sliding
-windows.
+The paper's baseline has 3 filter features with sines of frequency 1, so that its filters depend on little
+more than t; the original authors' language models use 33 features and frequency 14. Beyond `context`
+positions filters are sliding windows.
 """
 
 import math
@@ -26,11 +26,15 @@ from toeplix.ops import toeplitz_windowed
 from toeplix.ops.flops import product_flops
 
 SHORT = 3  # taps of the short convolution
-SLOWEST, FASTEST, FLOOR = 1.5, 0.3, 1e-2  # decay to FLOOR within these fractions of the context
+SLOWEST, FASTEST, FLOOR = (
+    1.5,
+    0.3,
+    1e-2,
+)  # filters decay to FLOOR within these fractions of the context
 
 
 class Sine(nn.Module):
-    """`sin(frequency * x)`, the frequencies shared by all layers of one network."""
+    """`sin(frequency * x)`, with frequencies shared by all layers of one filter network."""
 
     def __init__(self, frequency: nn.Parameter) -> None:
         super().__init__()
@@ -41,7 +45,7 @@ class Sine(nn.Module):
 
 
 class ImplicitFilter(nn.Module):
-    """Filters `(channels, n)` as a function of the position."""
+    """Filters `(channels, n)` computed from the position by a small network."""
 
     decay: Tensor
     time: Tensor
@@ -72,7 +76,7 @@ class ImplicitFilter(nn.Module):
             return self.network(self.waves[:taps]).t() * window
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ImplicitFilter":
-        """Moves with the model, but never below float32: sines of a large angle lose half precision."""
+        """Move with the model but stay in float32: half precision is too inaccurate for large angles."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
@@ -96,7 +100,7 @@ class HyenaMixer(TokenMixer):
         self.project_out = nn.Linear(dim, dim)
 
     def reset(self, init: str) -> None:
-        """The filters' network keeps PyTorch's own initialisation: its sines are tuned to it."""
+        """Initialise the filter network as PyTorch does, to which its sine frequencies are tuned."""
         for layer in self.filter.network:
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
@@ -168,7 +172,7 @@ class HyenaMixer(TokenMixer):
 
 
 class HyenaState(RowState):
-    """The last inputs of the short convolution, the long filters, and where they stand."""
+    """The decoding state: last inputs of the short convolution, long filters, and their state."""
 
     def __init__(self, bank: FilterBank) -> None:
         self.recent: Tensor | None = None

@@ -1,9 +1,9 @@
-"""Causal linear attention, in chunks for whole sequences and as a recurrence for steps.
+"""Causal linear attention: computed in chunks for whole sequences and as a recurrence for decode steps.
 
     y_t = q_t S_t / (q_t z_t)       S_t = sum over s <= t of k_s^T v_s       z_t = sum over s <= t of k_s
 
-Two maps to positive features: `elu` (elu + 1, stable) and `exp`, the paper's (softmax of the query,
-exp of the key, the normaliser held above 1e-3), whose keys grow without bound.
+Two feature maps: `elu` (elu + 1, stable) and `exp`, the paper's (softmax of the query, exp of the key,
+the normaliser clamped at 1e-3), whose keys grow without bound.
 """
 
 from typing import ClassVar
@@ -18,7 +18,7 @@ from toeplix.mixers.filter import FilterBank
 from toeplix.mixers.ragged import RowState, selected
 
 CHUNK = 64
-LEAST = {"elu": 1e-6, "exp": 1e-3}  # below which the normaliser is not allowed to fall
+LEAST = {"elu": 1e-6, "exp": 1e-3}  # minimum of the normaliser, by feature map
 
 
 class LinearMixer(TokenMixer):
@@ -32,7 +32,7 @@ class LinearMixer(TokenMixer):
         self.project_out = nn.Linear(config.dim, config.dim)
 
     def reset(self, init: str) -> None:
-        """Nothing but linear maps here."""
+        """Do nothing: linear layers are initialised by the model."""
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return self.extend(x, LinearState())
@@ -42,12 +42,12 @@ class LinearMixer(TokenMixer):
 
     def extend(self, x: Float[Tensor, "b k d"], state: "LinearState") -> Float[Tensor, "b k d"]:
         parts = self.project_in(x).unflatten(-1, (3, self.heads, -1))
-        # sums over thousands of positions need the full precision
+        # sums over thousands of positions need at least float32
         with torch.autocast(x.device.type, enabled=False):
             parts = parts.to(torch.promote_types(x.dtype, torch.float32))
             q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
             q, k = self._features(q, k)
-            v = nn.functional.pad(v, (0, 1), value=1.0)  # the last column adds up the normaliser
+            v = nn.functional.pad(v, (0, 1), value=1.0)  # the last column sums the normaliser
             sums = []
             for first in range(0, x.shape[1], CHUNK):
                 span = slice(first, first + CHUNK)
@@ -82,13 +82,16 @@ class LinearMixer(TokenMixer):
 
 
 class LinearState(RowState):
-    """`S` with `z` as its last column, `(b, h, e, e + 1)`."""
+    """The decoding state `S`, with `z` as its last column: `(b, h, e, e + 1)`."""
 
     def __init__(self) -> None:
         self.sums: Tensor | None = None
 
     def advance(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Within the chunk by a masked product, before it by the sums; then the chunk joins them."""
+        """Return the outputs of a chunk and add it to the sums.
+
+        Positions within the chunk contribute by a masked product, earlier ones through the sums.
+        """
         inside = (q @ k.transpose(-1, -2)).tril() @ v
         if self.sums is None:
             self.sums = torch.zeros_like(k[..., :1, :].transpose(-1, -2) @ v[..., :1, :])
@@ -97,7 +100,7 @@ class LinearState(RowState):
         return y
 
     def share(self, rows: int) -> None:
-        """Sums do not know how many positions are in them."""
+        """Do nothing: the sums do not depend on positions."""
 
     def admit(self, other: "LinearState") -> None:
         assert self.sums is not None

@@ -1,4 +1,4 @@
-"""The Masked Mixer: every position weighs all earlier ones freely, by a lower-triangular matrix.
+"""The Masked Mixer: a learned lower-triangular matrix of weights between positions.
 
     y[b, t, h, c] = sum over s <= t of weight[h, t, s] x[b, s, h, c] + bias[h, t]
 
@@ -32,7 +32,7 @@ class MaskedMixer(TokenMixer):
         self.project_out = nn.Identity() if flat else nn.Linear(dim, dim)
 
     def reset(self, init: str) -> None:
-        """The paper's is a convolution's default; ours averages the past, a little noise added."""
+        """Initialise as a convolution's default (`paper`), or as decaying averages with small noise."""
         context = self.weight.shape[1]
         with torch.no_grad():
             if init == "paper":
@@ -64,11 +64,13 @@ class MaskedMixer(TokenMixer):
         return self.project_out((mixed + bias).flatten(2))
 
     def _mix(self, whole: Tensor, seen: int, first: Positions) -> Float[Tensor, "b k h c"]:
-        """Outputs after the first `seen` positions of what is in reach."""
+        """Return the outputs after the first `seen` positions of `whole`, the receptive field."""
         if not isinstance(first, int):
             return self._mix_rows(whole, first)
         context, count = self.weight.shape[1], whole.shape[1] - seen
-        near = max(0, min(count, context - first))  # positions that have a row of their own
+        near = max(
+            0, min(count, context - first)
+        )  # positions below the context, with their own row
         parts = []
         if near:  # nothing has been dropped yet: whole starts at position 0
             weight = self.weight[:, first : first + near, : first + near].tril(first)
@@ -80,7 +82,7 @@ class MaskedMixer(TokenMixer):
         return torch.cat(parts, 1)
 
     def _mix_rows(self, whole: Tensor, position: Tensor) -> Float[Tensor, "b 1 h c"]:
-        """One output for each row, whose inputs end at its position; before its first they are zero."""
+        """Return one output per row of a ragged batch; inputs before the first of a row are zero."""
         row = times(position, 1, self.weight.shape[1] - 1)
         column = row - torch.arange(whole.shape[1]).flip(0)
         return torch.einsum("hbs,bshc->bhc", self.weight[:, row, column.clamp(min=0)], whole)[
@@ -104,7 +106,7 @@ class MaskedMixer(TokenMixer):
 
 
 class MaskedState(RowState):
-    """The projected inputs that are still in reach, and how many positions there have been."""
+    """The decoding state: projected inputs in the receptive field, and the number of positions so far."""
 
     def __init__(self) -> None:
         self.position: Positions = 0

@@ -1,7 +1,7 @@
-"""Rows that share a state: what mixers remember of a batch whose rows come and go.
+"""Decoding states of ragged batches, whose rows join and leave at any step.
 
-While all rows are equally old, their position is one number; where they differ, it is a number for
-each row, on the CPU, since tables are looked up by it.
+While all rows have the same position, it is one integer. In a ragged batch it is a tensor with one
+position per row, on the CPU, since it indexes tables.
 """
 
 from abc import ABC, abstractmethod
@@ -17,19 +17,19 @@ Positions = int | Tensor  # of all rows, or (b,) one by one
 
 
 class RowState(ABC):
-    """What one mixer remembers of the rows of a batch."""
+    """The decoding state of one mixer for the rows of a batch."""
 
     @abstractmethod
     def share(self, rows: int) -> None:
-        """From now on the rows, so many, may differ in age."""
+        """Make the batch of `rows` rows ragged: from now on their positions may differ."""
 
     @abstractmethod
     def admit(self, other: Any) -> None:
-        """The rows of another state, shared too, after those that are here."""
+        """Append the rows of another ragged state."""
 
     @abstractmethod
     def select(self, rows: Int[Tensor, " r"]) -> None:
-        """Go on with these rows, in this order."""
+        """Keep these rows, in this order."""
 
 
 def selected(x: Tensor, rows: Int[Tensor, " r"]) -> Tensor:
@@ -38,7 +38,7 @@ def selected(x: Tensor, rows: Int[Tensor, " r"]) -> Tensor:
 
 
 def each(position: Positions, rows: int) -> Int[Tensor, " b"]:
-    """A position for each row."""
+    """Return one position per row."""
     return torch.as_tensor(position).expand(rows).clone()
 
 
@@ -48,5 +48,5 @@ def picked(position: Positions, rows: Int[Tensor, " r"]) -> Positions:
 
 
 def times(first: Positions, count: int, last: int) -> Int[Tensor, "#b count"]:
-    """The positions `first, first + 1, ...` of every row, held at `last`."""
+    """Return the positions `first, first + 1, ...` of every row, clamped at `last`."""
     return (torch.as_tensor(first).reshape(-1, 1) + torch.arange(count)).clamp(max=last)

@@ -1,10 +1,10 @@
-"""The Toeplitz mixer: flat, multi-head, multi-kernel, two-layer, frozen, gated. A variant is a value.
+"""The Toeplitz mixer: flat, multi-head, multi-kernel, two-layer, frozen, gated. Fields select a variant.
 
 flat          y = filter(x), one filter for all channels, no projections
 h heads       y = W_out concat_h filter_h(W_in,h x)
 k kernels     a filter reads k neighbouring channels
 two layers    filter, nonlinearity, filter
-gate          y * (W_gate x): data times data, the filters stay independent of the data
+gate          y * (W_gate x), a product of two functions of the input; filters do not depend on the input
 """
 
 from collections.abc import Iterable
