@@ -1,10 +1,10 @@
-"""The operator seen from above: what a causal filter does to whole sequences.
+"""Spectral analysis of causal filters as Toeplitz operators.
 
-symbols     the symbol, a closed curve in the plane
-indices     the certified index (arcs: the proof; precise: where double precision ends)
-null        what the index of an untrained filter is
-singular    singular values, rank, condition
-lags        how far back the filter reads, and how many states it needs
+symbols             the symbol, a closed curve in the complex plane
+indices             the certified index (arcs: the proof; high_precision: beyond double precision)
+null_distribution   the distribution of the index of an untrained filter
+singular            singular values, numerical rank, condition number
+lags                energy by lag, and the number of states of a recurrent form
 """
 
 from toeplix.spectral.indices import Index, index, indices

@@ -1,19 +1,19 @@
-"""The proof in double precision: where the symbol goes on every arc of the circle.
+"""The proof of the index in double precision: the change of the symbol's argument on arcs of the circle.
 
 With an integer centre c, h = pi / N and x = theta / h in [0, N] (the half circle, as taps are real),
 
     s(x) = sum over lags k of w[k] exp(-i (k - c) h x)
 
-turns as the symbol does, and c times more. N/2 + 1 cells of half-width 1 lie around x = 0, 2, ..., N; on
+has the winding number of the symbol plus c. N/2 + 1 cells of half-width 1 lie around x = 0, 2, ..., N; on
 each of them s is a Taylor polynomial of order M whose coefficients, for all cells, are M real FFTs.
 
-An arc [lo, hi] with computed ends a, b is proven when
+An arc [lo, hi] with computed end values a, b is proven if
 
     dist(0, segment ab) > 2 (bound(|s''|) (hi - lo)^2 / 8 + 4 error)
 
-for then the curve and its computed ends stay in a convex set without 0: the curve can be drawn straight,
-and its argument moves by that of b / a, less than pi. What fails is halved; what comes nearer to 0 than
-rounding allows to tell is left to `precise`.
+because then the curve and its computed ends lie in a convex set without 0: the curve is homotopic to the
+segment, and its argument changes by that of b / a, less than pi. Arcs that fail the test are bisected;
+arcs closer to 0 than the rounding error are left to `high_precision`.
 """
 
 from typing import NamedTuple
@@ -21,33 +21,33 @@ from typing import NamedTuple
 import numpy as np
 
 ROUNDING = 2.0**-53
-DEEPEST = 30  # halvings; positions x stay exact in float64
-RESOLVED = 64  # values below so many errors are not trusted
+DEEPEST = 30  # maximum number of bisections; positions x stay exact in float64
+RESOLVED = 64  # values below this many error bounds are left to high_precision
 
 
 class Arcs(NamedTuple):
-    """Proven arcs, one entry each; `turn` is how far the argument moves."""
+    """Proven arcs, one entry each; `turn` is the change of the argument."""
 
-    row: np.ndarray  # which filter
-    low: np.ndarray  # from x
-    high: np.ndarray  # to x
-    first: np.ndarray  # value at low, as computed
-    last: np.ndarray  # value at high
+    row: np.ndarray  # number of the filter
+    low: np.ndarray  # start of the arc in x
+    high: np.ndarray  # end of the arc in x
+    first: np.ndarray  # computed value at low
+    last: np.ndarray  # computed value at high
     turn: np.ndarray
-    floor: np.ndarray  # |s| is at least this
+    floor: np.ndarray  # a lower bound of |s|
 
 
 class Cells(NamedTuple):
     """Taylor polynomials of rows of filters around the points of a uniform grid."""
 
     coefficients: np.ndarray  # (M, filters, N / 2 + 1)
-    error: np.ndarray  # of a computed value, one a filter
-    centre: np.ndarray  # c, one a filter
+    error: np.ndarray  # error bound of a computed value, one per filter
+    centre: np.ndarray  # c, one per filter
     steps: int  # N
 
 
 def cells(rows: np.ndarray, slack: float = 0.0) -> Cells:
-    """Expand filters (f, n) of sum |w| <= 1; `slack` bounds what is wrong with their taps, summed."""
+    """Expand filters (f, n) with sum |w| <= 1; `slack` bounds the sum of the errors of their taps."""
     filters, count = rows.shape
     steps = max(8, 4 * 2 ** (count - 1).bit_length())
     energy = rows**2
@@ -71,7 +71,7 @@ def cells(rows: np.ndarray, slack: float = 0.0) -> Cells:
         np.put_along_axis(grid, place, term, axis=1)
         found[m] = np.fft.rfft(grid, axis=1) * (-1j) ** m
     # an FFT of length 2^L adds L sums of two products with rounded roots of unity: every output
-    # is off by less than 8 (L + 3) u sum |term|; the rest is rounding of the terms and of Horner's rule
+    # has an error below 8 (L + 3) u sum |term|; the rest is rounding of the terms and of Horner's rule
     weight = (np.abs(rows) * np.exp(size)).sum(axis=1)
     levels = steps.bit_length() + 2
     error = ROUNDING * (8 * levels + 32 * order) * weight + tail * order**2 + slack * weight
@@ -83,16 +83,16 @@ def _factorial(order: int) -> float:
 
 
 class Hard(NamedTuple):
-    """Arcs that double precision cannot decide."""
+    """Arcs that cannot be decided in double precision."""
 
     row: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    size: np.ndarray  # the least value seen
+    size: np.ndarray  # the smallest |s| computed on the arc
 
 
 def prove(grid: Cells) -> tuple[Arcs, Hard]:
-    """Cover [0, N] for every filter by arcs that are proven and arcs that are hard."""
+    """Cover [0, N] for every filter by proven arcs and arcs that need higher precision."""
     coefficients, error, _, steps = grid
     order, filters, count = coefficients.shape
     column = error[:, None]
@@ -149,7 +149,7 @@ def prove(grid: Cells) -> tuple[Arcs, Hard]:
 def _proven(
     a: np.ndarray, b: np.ndarray, sag: np.ndarray, error: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which tubes around segments leave 0 out, and how far."""
+    """Return which tubes around segments do not contain 0, and a lower bound of their distance from 0."""
     rounding = 64 * ROUNDING * np.maximum(np.abs(a), np.abs(b))
     radius = sag + 4 * error + rounding
     distance = segment_distance(a, b)
@@ -157,7 +157,7 @@ def _proven(
 
 
 def segment_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """From 0 to the segments from a to b."""
+    """Return the distance from 0 to the segments from a to b."""
     along = b - a
     square = np.maximum(along.real**2 + along.imag**2, np.finfo(float).tiny)
     share = np.clip(-(a.real * along.real + a.imag * along.imag) / square, 0, 1)
@@ -165,14 +165,14 @@ def segment_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def turn(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The angle from a to b, in (-pi, pi]."""
+    """Return the angle from a to b, in (-pi, pi]."""
     sizes = (np.maximum(np.abs(value), np.finfo(float).tiny) for value in (a, b))
     a, b = (value / size for value, size in zip((a, b), sizes, strict=True))
     return np.angle(b * np.conj(a))
 
 
 def horner(polynomial: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Values of polynomials (M, arcs) at one point each."""
+    """Return the values of polynomials (M, arcs) at one point each."""
     value = polynomial[-1]
     for term in polynomial[-2::-1]:
         value = value * at + term
@@ -182,7 +182,7 @@ def horner(polynomial: np.ndarray, at: np.ndarray) -> np.ndarray:
 def _bends(
     polynomial: np.ndarray, low: np.ndarray, high: np.ndarray, error: np.ndarray
 ) -> list[np.ndarray]:
-    """Bounds of |s''| on both halves: its value in their middle and the third derivative's bound."""
+    """Return bounds of |s''| on both halves: its value in their middle plus a bound of the variation."""
     order = len(polynomial)
     m = np.arange(order, dtype=float)[:, None]
     second = (polynomial * m * (m - 1))[2:]

@@ -1,4 +1,4 @@
-"""What is refused, with the name of the layer it came from."""
+"""Argument checks of spectral analysis; errors name the layer of an invalid filter."""
 
 import numpy as np
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def taps(kernel: Tensor, name: str = "kernel") -> np.ndarray:
-    """Filters (..., n) as rows of float64, which every real dtype fits exactly: (filters, n)."""
+    """Return filters (..., n) as rows of float64, (filters, n); every real dtype converts exactly."""
     if kernel.is_complex():
         raise ValueError(f"{name} is complex: the filters of a causal mixer are real")
     if kernel.ndim == 0 or kernel.numel() == 0:

@@ -1,8 +1,8 @@
-"""The proof of one arc in higher precision, or a zero on it.
+"""The proof of one arc in higher precision than float64, or a zero on it.
 
-The same Taylor polynomial and the same test as in `arcs`, around the middle of one arc, with numbers in
-fixed point: Python's integers stand for multiples of 2^-bits, sums and products are exact, and every
-shift back is off by less than one unit. Only sine, cosine and pi come from mpmath.
+It uses the Taylor polynomial and the test of `arcs`, around the middle of one arc, in fixed-point
+arithmetic: Python's integers are multiples of 2^-bits, sums and products are exact, and every shift has
+an error of less than one unit. Only sine, cosine and pi come from mpmath.
 """
 
 import math
@@ -14,7 +14,7 @@ from toeplix.spectral.arcs import ROUNDING, segment_distance, turn
 
 
 class Zero(NamedTuple):
-    """The curve comes to within `size` of 0, at x."""
+    """A point x at which the distance of the curve from 0 is at most `size`."""
 
     at: float
     size: float
@@ -28,7 +28,7 @@ class Proven(NamedTuple):
 
 
 class Polynomial(NamedTuple):
-    """Taylor coefficients in fixed point, (real, imaginary), in units where the arc is [-1, 1]."""
+    """Taylor coefficients in fixed point, (real, imaginary), with the arc scaled to [-1, 1]."""
 
     terms: list[tuple[int, int]]
     bits: int
@@ -45,19 +45,19 @@ class Polynomial(NamedTuple):
         return Polynomial(terms or [(0, 0)], self.bits, self.error * len(self.terms))
 
     def number(self, value: tuple[int, int]) -> complex:
-        """A fixed-point number as the nearest floating-point one, however small."""
+        """Return the floating-point number nearest to a fixed-point number, however small."""
         return complex(*(math.ldexp(part, -self.bits) for part in value))
 
 
 def bits_for(eps: float, taps: int) -> int:
-    """Enough to tell values of size eps from 0."""
+    """Return the number of bits needed to distinguish values of size eps from 0."""
     return math.ceil(-math.log2(eps)) + 64 + 2 * taps.bit_length()
 
 
 def expand(
     row: np.ndarray, centre: int, steps: int, low: float, high: float, bits: int
 ) -> Polynomial:
-    """s around the middle of [low, high]; sum |w| of the row is at most 1."""
+    """Return the expansion of s around the middle of [low, high]; sum |w| of the row is at most 1."""
     import mpmath
 
     half = (high - low) / 2
@@ -88,13 +88,13 @@ def expand(
             (real * cosine - imaginary * sine) >> bits,
             (real * sine + imaginary * cosine) >> bits,
         )
-    # waves are off by 3 units a step, terms by 2 an order more, and Horner's rule by 2 an order
+    # error bounds: 3 units per tap for the waves, 2 per order for terms, 2 per order for Horner's rule
     error = 16.0 * len(row) * (order + 2) * 2.0**-bits
     return Polynomial([(x, y) for x, y in sums], bits, error)
 
 
 def _order(weights: np.ndarray, size: np.ndarray, bits: int) -> int:
-    """Terms after which the remainder is below 2^-bits."""
+    """Return the number of terms after which the remainder is below 2^-bits."""
     largest = float(size.max())
     order, bound = 3, largest**3 / 6
     while bound * weights.sum() * order**2 > 2.0**-bits:
@@ -104,7 +104,7 @@ def _order(weights: np.ndarray, size: np.ndarray, bits: int) -> int:
 
 
 def prove_arc(polynomial: Polynomial, eps: float, slack: float) -> Proven | Zero | str:
-    """How the argument moves on the arc, a zero to within eps, or the reason why neither was found."""
+    """Return the change of the argument on the arc, a zero within eps, or the reason for neither."""
     bits = polynomial.bits
     one, error = 1 << bits, polynomial.error + slack
     second = polynomial.derived().derived()
@@ -144,7 +144,7 @@ def prove_arc(polynomial: Polynomial, eps: float, slack: float) -> Proven | Zero
 
 
 def _descend(polynomial: Polynomial, at: int) -> int:
-    """Newton's way to where |s| is small, within the arc."""
+    """Search the arc for a small |s| with Newton's method."""
     one, bits = 1 << polynomial.bits, polynomial.bits
     slope = polynomial.derived()
     for _ in range(2 * bits.bit_length()):

@@ -1,4 +1,4 @@
-"""The index of a causal filter, with a proof.
+"""The certified index of a causal filter.
 
 The filter w acts on sequences as a Toeplitz operator with the symbol a(z) = sum_k w[k] z^-k. If a has no
 zero on the circle the operator is Fredholm, and here, where filters multiply rows from the right (y = x
@@ -6,11 +6,12 @@ T), its index is the winding number of a around 0:
 
     index = -(number of zeros of p(u) = sum_k w[k] u^k with |u| < 1)      from 0 down to -(n - 1)
 
-The worked example is the shift, w = (0, 1): y = (0, x0, x1, ...), a(z) = 1/z, index -1: nothing is lost,
-and one dimension (the first position) is never reached. Multiplying columns from the left, x -> T x with
-the same upper triangular T, is the transposed operator and has the other sign.
+For example the shift w = (0, 1) has y = (0, x0, x1, ...), a(z) = 1/z and index -1: the kernel is 0, and
+the first position of every output is 0, so the cokernel has dimension 1. Multiplying columns from the
+left, x -> T x with the same upper triangular T, is the transposed operator, whose index has the opposite
+sign.
 
-`arcs` proves in double precision, `high_precision` what is too near to 0 for it; here is the sum.
+`arcs` proves arcs in double precision, `high_precision` those too close to 0; this module adds them up.
 """
 
 import math
@@ -27,8 +28,8 @@ from toeplix.spectral.checks import taps
 CERTIFIED, SINGULAR, UNDECIDED = "certified", "not fredholm within eps", "undecided"
 EPS = 2.0**-100  # of sum |w|
 LEAST_EPS = 2.0**-400
-CHUNK = 2**22  # Taylor coefficients at once
-WORK = 2**28  # fixed-point products for one filter, some minutes
+CHUNK = 2**22  # Taylor coefficients per chunk
+WORK = 2**28  # maximum fixed-point products per filter, some minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +45,13 @@ class Index:
     index: int | None
     status: str
     margin: float
-    angle: float  # where |a| is least, of what was looked at: radians in [0, pi]
-    arcs: int = 0  # in the proof
+    angle: float  # angle of the smallest |a| that was computed, radians in [0, pi]
+    arcs: int = 0  # number of arcs in the proof
     reason: str = ""
 
 
 def index(kernel: Tensor, *, radius: float = 1.0, eps: float = EPS, name: str = "kernel") -> Index:
-    """The index of one filter (n,); with `radius`, minus the number of zeros of p inside that circle."""
+    """Return the index of one filter (n,): minus the number of zeros of p within `radius`."""
     if kernel.ndim != 1:
         raise ValueError(
             f"{name} must be one filter (n,), got {tuple(kernel.shape)}: see `indices`"
@@ -61,7 +62,7 @@ def index(kernel: Tensor, *, radius: float = 1.0, eps: float = EPS, name: str = 
 def indices(
     kernel: Tensor, *, radius: float = 1.0, eps: float = EPS, name: str = "kernel"
 ) -> list[Index]:
-    """Of many filters (..., n) at once, in the order of their rows."""
+    """Return the indices of many filters (..., n), in the order of their rows."""
     rows = taps(kernel, name)
     if not LEAST_EPS <= eps < 1:
         raise ValueError(f"eps={eps} must be in [{LEAST_EPS:.1e}, 1)")
@@ -78,7 +79,7 @@ def indices(
 
 
 def _scaled(rows: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
-    """Rows with sum |w| in (1/4, 1], taps times radius^k; and the rounding that this cost, summed."""
+    """Return rows with taps times radius^k, scaled to sum |w| in (1/4, 1], and their rounding error."""
     slack = 0.0
     if radius != 1:
         lag = np.arange(rows.shape[1]) * math.log(radius)
@@ -118,7 +119,7 @@ def _finish(
     eps: float,
     slack: float,
 ) -> Index:
-    """Prove what is left, check that the arcs cover the half circle, and add up."""
+    """Prove the remaining arcs, check that all arcs cover the half circle, and add up their turns."""
     total, step = float(np.abs(row).sum()), math.pi / steps
     pieces: list[tuple[float, float, high_precision.Proven]] = []
     bits, work = high_precision.bits_for(eps, len(row)), 0

@@ -1,9 +1,8 @@
-"""What a filter does: how far back it reads, which shift it is nearest to, how many states it needs.
+"""Energy of a filter by lag, its nearest shift, and the number of states of a recurrent form.
 
-As a state space model of r states, y[t] = c A^l b + ..., a filter of n taps needs up to n - 1. The
-Hankel matrix H[i, j] = w[i + j + 1] takes the past to the future; its singular values say what each
-state carries, and leaving out all but r of them moves the symbol nowhere by more than twice the sum of
-the rest.
+A state space model of a filter of n taps needs up to n - 1 states. The Hankel matrix
+H[i, j] = w[i + j + 1] maps earlier inputs to later outputs; its singular values measure the contribution
+of each state, and truncation to the r largest changes the symbol by at most twice the sum of the others.
 """
 
 from dataclasses import dataclass
@@ -16,22 +15,22 @@ from toeplix.spectral.checks import taps
 from toeplix.spectral.symbols import symbol
 
 DENSE = 1024  # taps up to which the whole Hankel matrix is decomposed
-CLOSE = 0.01  # of max |a|: how near a recurrent form has to come
+CLOSE = 0.01  # tolerance of a recurrent form, relative to max |a|
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lags:
-    """Of one filter; energy is the square of a tap."""
+    """Statistics of the lags of one filter; the energy of a tap is its square."""
 
-    centre: float  # the mean lag, by energy
-    mode: int  # the lag of the largest tap: the nearest shift
-    likeness: float  # cosine of the angle to that shift, with the tap's sign
-    recency: dict[int, float]  # share of energy in the first 1, 2, 4, ... taps
-    half: int  # taps that hold half of the energy, counted from the newest
+    centre: float  # mean lag, weighted by energy
+    mode: int  # lag of the largest tap: the nearest shift
+    likeness: float  # cosine of the angle to that shift, with the sign of the tap
+    recency: dict[int, float]  # fraction of energy in the first 1, 2, 4, ... taps
+    half: int  # number of newest taps that contain half of the energy
 
 
 def lags(kernel: Tensor, name: str = "kernel") -> Lags:
-    """Of one filter (n,)."""
+    """Return the statistics of the lags of one filter (n,)."""
     row = taps(kernel, name)[0]
     row = row / np.abs(row).max()
     energy = row**2 / np.sum(row**2)
@@ -48,7 +47,7 @@ def lags(kernel: Tensor, name: str = "kernel") -> Lags:
 
 
 def hankel_values(kernel: Tensor, name: str = "kernel") -> Tensor:
-    """Singular values of H, largest first, of one filter (n,): n - 1 of them."""
+    """Return the n - 1 singular values of the Hankel matrix of one filter (n,), largest first."""
     row = torch.from_numpy(taps(kernel, name)[0])
     count = len(row) - 1
     if count == 0:
@@ -59,7 +58,7 @@ def hankel_values(kernel: Tensor, name: str = "kernel") -> Tensor:
 
 
 def states(kernel: Tensor, close: float = CLOSE, name: str = "kernel") -> int:
-    """How many states suffice for a symbol that is off by at most `close` of its largest value."""
+    """Return the number of states for which the symbol's error is at most `close` of its maximum."""
     values = hankel_values(kernel, name)
     points = 4 * 2 ** (kernel.shape[-1] - 1).bit_length()
     most = float(symbol(kernel.double(), points).abs().max())

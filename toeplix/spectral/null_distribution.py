@@ -1,13 +1,13 @@
-"""What the index of an untrained filter is: the yardstick of every trained one.
+"""The null distribution: the index of an untrained filter, with which trained ones are compared.
 
-For independent noise the index is -(n - 1)/2 on average, exactly: reversing the taps changes no
-probability and exchanges zeros inside and outside. Its spread follows from Rice's formula for the phase
-of a Gaussian wave of even spectrum, whose angular velocity has the covariance
+For independent noise the mean of the index is exactly -(n - 1)/2: reversing the taps changes no
+probability and exchanges zeros inside and outside the circle. Its variance follows from Rice's formula
+for the phase of a Gaussian process with a flat spectrum, whose angular velocity has the covariance
 
     R(x) = 1/2 ((r'/r)^2 - r''/r) (-log(1 - r^2)),  r(x) = sin(x/2) / (x/2),  x = n theta
 
-so that the variance is n/pi times the integral of R over the line: 0.3057 n. Filters that start as
-decaying exponentials have all their zeros outside the circle: index 0, always.
+so that the variance is n/pi times the integral of R over the line: 0.3057 n. Filters initialised as
+decaying exponentials have all their zeros outside the circle, so their index is 0.
 """
 
 import math
@@ -19,8 +19,8 @@ import torch
 
 from toeplix.spectral.indices import indices
 
-VARIANCE = 0.3057  # per tap, of independent noise
-FEW = 64  # taps below which the limit is not there yet, and counting is quick
+VARIANCE = 0.3057  # variance of the index per tap, for independent noise
+FEW = 64  # taps below which the asymptotic variance is inaccurate; there the index is simulated
 DRAWS = 2000
 
 
@@ -32,7 +32,7 @@ class Null:
     deviation: float
 
     def z(self, index: int) -> float:
-        """Standard deviations above the mean; infinite where there is no spread to measure by."""
+        """Return the z-score of an index; infinite if the standard deviation is 0."""
         away = index - self.mean
         if self.deviation == 0:
             return 0.0 if away == 0 else math.copysign(math.inf, away)
@@ -41,19 +41,19 @@ class Null:
 
 @cache
 def noise(taps: int) -> Null:
-    """Of independent Gaussian taps, of whatever size: the paper's Kaiming initialisation."""
+    """Return the distribution for independent Gaussian taps of any scale (Kaiming initialisation)."""
     if taps >= FEW:
         return Null(-(taps - 1) / 2, math.sqrt(VARIANCE * taps))
     return Null(-(taps - 1) / 2, float(simulated(taps, DRAWS).std()))
 
 
 def simulated(taps: int, draws: int, seed: int = 0) -> np.ndarray:
-    """Certified indices of that many filters of noise."""
+    """Return the certified indices of `draws` filters of noise."""
     generator = torch.Generator().manual_seed(seed)
     kernel = torch.randn(draws, taps, generator=generator, dtype=torch.float64)
     return np.array([found.index for found in indices(kernel) if found.index is not None])
 
 
 def untrained(kind: str, taps: int) -> Null | None:
-    """By the name of an initialisation; None if it has no index (ones: zeros on the circle)."""
+    """Return the distribution of an initialisation; None without an index (ones: zeros on the circle)."""
     return {"kaiming": noise(taps), "decay": Null(0.0, 0.0), "ones": None}[kind]

@@ -1,15 +1,16 @@
-"""Singular values of the n x n matrix T(w): how much of its input a filter of finite length keeps.
+"""Singular values of the n x n matrix T(w) of a filter.
 
-Products with T and its transpose are FFTs, so ARPACK's Lanczos finds the largest value at n = 65536 in
-seconds; and as the inverse of a triangular Toeplitz matrix is another one, T(1/w), whose taps Newton's
-iteration gives in O(n log n), the same finds the smallest. The symbol bounds both:
+Products with T and its transpose are computed by FFT, so ARPACK's Lanczos iteration finds the largest
+singular value at n = 65536 in seconds. The inverse of a triangular Toeplitz matrix is another one,
+T(1/w), whose taps Newton's iteration computes in O(n log n), so the same method finds the smallest. The
+symbol bounds both:
 
     largest <= max |a|,  and  smallest >= min |a|  if the index is 0
 
-A zero r of p inside the circle makes x[s] = r^(n-1-s) an input of which only parts of size |r|^n come
-out. The eps-index, the number of zeros with |r|^n < eps, is therefore about the number of singular
-values below eps times the largest: a little less, as zeros that are near each other cost more than one
-by one.
+For a zero r of p inside the circle, the output of the input x[s] = r^(n-1-s) is of size |r|^n. The
+number of zeros with |r|^n < eps (minus the eps-index) is therefore about the number of singular values
+below eps times the largest. It is slightly smaller, because zeros near each other give more small
+singular values together than separately.
 """
 
 import math
@@ -22,15 +23,15 @@ from torch import Tensor
 from toeplix.spectral.checks import taps
 from toeplix.spectral.indices import Index, indices
 
-EPS = 1e-6  # below this times the largest a singular value counts as zero, as in the paper
-TRUSTED = 1e12  # condition up to which double precision gives the smallest value
-PRECISION = 1e-6  # relative, of extreme singular values
-SMALL = 64  # taps for which a dense matrix is quickest
+EPS = 1e-6  # singular values below this times the largest count as zero, as in the paper
+TRUSTED = 1e12  # condition number up to which float64 resolves the smallest singular value
+PRECISION = 1e-6  # relative tolerance of extreme singular values
+SMALL = 64  # taps up to which a dense matrix is fastest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extremes:
-    """`smallest` is a value if `certain`, and else an upper bound of one too small for float64."""
+    """Extreme singular values. Unless `certain`, `smallest` is an upper bound, too small for float64."""
 
     largest: float
     smallest: float
@@ -42,37 +43,37 @@ class Extremes:
 
 
 def matrix(kernel: Tensor) -> Tensor:
-    """T(w), lower triangular: (..., n, n)."""
+    """Return T(w), lower triangular: (..., n, n)."""
     count = kernel.shape[-1]
     lag = torch.arange(count)[:, None] - torch.arange(count)
     return kernel.detach().double()[..., lag.clamp(min=0)] * (lag >= 0)
 
 
 def singular_values(kernel: Tensor, name: str = "kernel") -> Tensor:
-    """All of them, largest first, from dense matrices: (..., n)."""
+    """Return all singular values, largest first, from dense matrices: (..., n)."""
     taps(kernel, name)
     return torch.linalg.svdvals(matrix(kernel))
 
 
 def numerical_rank(kernel: Tensor, eps: float = EPS) -> int:
-    """Singular values above eps times the largest."""
+    """Return the number of singular values above eps times the largest."""
     values = singular_values(kernel)
     return int((values > eps * values[0]).sum())
 
 
 def eps_indices(kernel: Tensor, eps: float = EPS, name: str = "kernel") -> list[Index]:
-    """Minus the number of zeros with |r|^n < eps: certified indices on a smaller circle."""
+    """Return minus the number of zeros with |r|^n < eps: certified indices on a smaller circle."""
     return indices(kernel, radius=eps ** (1 / kernel.shape[-1]), name=name)
 
 
 def extremes(kernel: Tensor, name: str = "kernel") -> Extremes:
-    """The largest and the smallest singular value of one filter's matrix (n,), never forming it."""
+    """Return the largest and smallest singular value of one filter (n,) without forming its matrix."""
     row = taps(kernel, name)[0]
     size = float(np.abs(row).max())
     row = row / size
     largest = _norm(row)
     leading = int(np.flatnonzero(row)[0])
-    if leading:  # a shift: the last positions of the input never come out
+    if leading:  # the filter contains a shift, so the last positions of the input are lost
         return Extremes(largest=largest * size, smallest=0.0, certain=True)
     with np.errstate(all="ignore"):
         inverse = inverse_taps(row)
@@ -87,7 +88,7 @@ def extremes(kernel: Tensor, name: str = "kernel") -> Extremes:
 
 
 def inverse_taps(row: np.ndarray) -> np.ndarray:
-    """Taps of 1/w as a power series, so that T(1/w) is the inverse of T(w)."""
+    """Return the taps of the power series 1/w, for which T(1/w) is the inverse of T(w)."""
     inverse = np.array([1 / row[0]])
     while len(inverse) < len(row):
         count = min(2 * len(inverse), len(row))
@@ -100,16 +101,17 @@ def inverse_taps(row: np.ndarray) -> np.ndarray:
 
 
 def _convolved(a: np.ndarray, b: np.ndarray, count: int) -> np.ndarray:
-    """The first `count` taps of a * b."""
+    """Return the first `count` taps of a * b."""
     length = 2 ** (len(a) + len(b) - 1).bit_length()
     return np.fft.irfft(np.fft.rfft(a, length) * np.fft.rfft(b, length), length)[:count]
 
 
 def _norm(row: np.ndarray) -> float:
-    """The largest singular value of T(row).
+    """Return the largest singular value of T(row).
 
-    For long smooth filters the largest values lie so close together that Lanczos would not part them,
-    but then the symbol's largest value is theirs: a windowed wave at its place shows it from below.
+    For long smooth filters the largest singular values are so close together that Lanczos iteration does
+    not converge, but then they equal the maximum of the symbol: a windowed wave at its frequency gives a
+    lower bound within the tolerance.
     """
     count = len(row)
     if count <= SMALL:

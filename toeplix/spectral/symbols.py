@@ -1,4 +1,4 @@
-"""The symbol of a causal filter: what it does to waves, drawn as a closed curve.
+"""The symbol of a causal filter: its frequency response, a closed curve in the complex plane.
 
 a(theta) = sum over lags l of kernel[l] exp(-i l theta)
 """
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def symbol(kernel: Float[Tensor, "*h n"], points: int = 4096) -> Complex[Tensor, "*h points"]:
-    """Values at `points` equal steps around the circle, from theta = 0 on."""
+    """Return the symbol at `points` equally spaced angles, from theta = 0 on."""
     taps = kernel.shape[-1]
     if points < taps:
         raise ValueError(f"points={points} must be at least the {taps} taps: fewer would fold them")
