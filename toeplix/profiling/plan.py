@@ -1,8 +1,9 @@
-"""What a run will need, before it runs: parameters, operations, memory, time, and which path is taken.
+"""The estimated cost of a run: parameters, FLOPs, memory, time, and the path of the operator.
 
-Times are operations over what the hardware reaches: `peak` times `efficiency`. On small models the
-share is small: the paper's own rates on two H100 (9.30 steps a second at width 512, 5.25 at 1024) are 7%
-and 15% of their peak in bfloat16. On a CPU the peak is that of a float32 matmul, measured now.
+Time is FLOPs divided by the throughput that the hardware reaches, `peak` times `efficiency`. The
+efficiency of small models is low: the paper's own throughput on two H100 (9.30 steps per second at width
+512, 5.25 at 1024) is 7% and 15% of their peak in bfloat16. On a CPU the peak is the throughput of a
+float32 matmul, measured when the plan is made.
 """
 
 from dataclasses import dataclass, replace
@@ -14,8 +15,8 @@ from toeplix.profiling import timing
 from toeplix.profiling.memory import activation_bytes
 from toeplix.training.run import Run
 
-STATE_BYTES = 16  # a parameter: weight, gradient, two moments of AdamW, in float32
-GATHERED_BYTES = 8  # weight and gradient, whole for a moment where they are divided otherwise
+STATE_BYTES = 16  # per parameter: weight, gradient and optimizer state of AdamW, in float32
+GATHERED_BYTES = 8  # per parameter of a gathered block under fsdp: weight and gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +24,9 @@ class Hardware:
     """One device."""
 
     kind: str = "cuda"  # as PyTorch names it
-    peak: dict[str, float]  # operations a second, by precision
+    peak: dict[str, float]  # FLOP/s by precision
     memory: float  # bytes
-    efficiency: float  # share of the peak that training reaches, unless told otherwise
+    efficiency: float  # default fraction of the peak that training reaches
 
 
 HARDWARE: dict[str, Hardware] = {
@@ -42,14 +43,14 @@ HARDWARE: dict[str, Hardware] = {
 
 
 def this_cpu() -> Hardware:
-    """Measured; training reaches about 0.7 of a matmul here."""
+    """Measure the peak of this CPU; training was found to reach about 0.7 of it."""
     peak = timing.machine_limits().sgemm_gflops * 1e9
     peaks = {"float32": peak, "bfloat16": peak}
     return Hardware(kind="cpu", peak=peaks, memory=_memory(), efficiency=0.7)
 
 
 def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -> dict[str, Any]:
-    """All of it as numbers, for one run on `devices` equal devices."""
+    """Return the estimated cost of one run on `devices` equal devices."""
     if devices < 1:
         raise ValueError(f"devices={devices} must be at least 1")
     if run.precision not in hardware.peak:
@@ -71,7 +72,7 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
         inputs = 4 * run.batch * model.context * model.dim * model.depth
         kept = kept // model.depth + inputs
     if run.precision != "float32":
-        kept = kept * 5 // 8  # most is half as large; norms and filters stay
+        kept = kept * 5 // 8  # most activations are half as large; norms and filters stay float32
     return {
         "parameters": parameters(model),
         "tokens_per_step": tokens,
@@ -91,7 +92,7 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
 
 
 def _divided(run: Run, devices: int) -> int:
-    """What a device keeps of everything, and what it gathers."""
+    """Return the bytes of weights under fsdp: the shard of a device, and the blocks that it gathers."""
     model = run.model
     everything = gathered = parameters(model)
     if ARCHITECTURES[model.arch].sharded_by_block:  # embeddings and two blocks
@@ -100,7 +101,7 @@ def _divided(run: Run, devices: int) -> int:
 
 
 def _path(run: Run, device: str) -> str:
-    """What the operator does there: a rule that was tuned holds for the machine it was tuned on."""
+    """Return the path of the operator on a device; a tuned rule is used for this machine's CPU only."""
     model = run.model
     heads = ARCHITECTURES[model.arch].filter_heads(model)
     if heads == 0:

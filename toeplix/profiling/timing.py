@@ -1,7 +1,7 @@
-"""Measuring speed and memory on a noisy machine.
+"""Measuring time and memory on a noisy machine.
 
-Times are compared within one run, contenders taking turns, and reported as medians and ratios: a
-slow minute of the machine then falls on all of them.
+Times are compared within one run, interleaved, and reported as medians and ratios, so that load on the
+machine slows all contenders.
 """
 
 import gc
@@ -16,19 +16,19 @@ import torch
 from torch import Tensor
 
 Contender = Callable[[], object]
-QUICK = 0.2  # seconds up to which a contender is worth an unmeasured call in every turn
-BURST = 3  # calls of a quick contender in one turn
+QUICK = 0.2  # seconds of a call up to which a contender gets a warmup call in every round
+BURST = 3  # timed calls of a quick contender per round
 
 
 def interleaved(
     contenders: Mapping[str, Contender], *, seconds: float = 1.0, least: int = 5, most: int = 60
 ) -> dict[str, list[float]]:
-    """Seconds of a call, one number a round, until every contender had about `seconds`.
+    """Time contenders in rounds; return the seconds of a call, one number per round and contender.
 
-    In its turn a quick contender runs once unmeasured and three times measured, of which the median
-    counts: otherwise it would pay for the caches and the memory that the one before it left
-    behind, where real use calls the same thing again and again. A slow one stops after `least`
-    rounds, the others go on.
+    Each contender runs until it has used about `seconds`. In a round a quick contender makes one warmup
+    call and three timed calls, of which the median is taken: otherwise its time would include refilling
+    the caches and the memory that the contender before it used, which does not happen in real use. A slow
+    contender stops after `least` rounds while the others continue.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     last = {name: _seconds(call) for name, call in contenders.items()}
@@ -58,20 +58,20 @@ def _seconds(call: Contender) -> float:
 
 
 def median_ratio(times: list[float], reference: list[float]) -> float:
-    """How many times longer than `reference`: the median over rounds of the ratio in that round."""
+    """Return the median over rounds of the ratio of `times` to `reference` in the same round."""
     pairs = zip(times, reference, strict=False)
     return statistics.median(slow / fast for slow, fast in pairs)
 
 
 class Limits(NamedTuple):
-    """What the machine can do, measured."""
+    """Measured peak throughput of the machine: float32 matmul and memory copy."""
 
     sgemm_gflops: float
     copy_gbytes: float
 
 
 def machine_limits(device: str = "cpu", size: int = 1536) -> Limits:
-    """Best of several: float32 matmul, and copying memory that does not fit a cache."""
+    """Measure float32 matmul, and copying memory that does not fit into a cache; the best of several."""
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
     source = torch.randn(2**25, device=device)
     target = torch.empty_like(source)
@@ -83,10 +83,10 @@ def machine_limits(device: str = "cpu", size: int = 1536) -> Limits:
 
 
 def peak_extra_bytes(function: Callable[..., object], *arguments: Any) -> int | None:
-    """Most memory that `function(*arguments)` held beyond what was there before, in a new process.
+    """Return the peak memory of a call beyond the memory in use before it, measured in a new process.
 
-    The function is called with its arguments first to prepare (it must return the callable to be
-    measured), so that inputs do not count. None where the system does not tell (not Linux).
+    `function(*arguments)` prepares the inputs and returns the callable that is measured, so that inputs
+    are not counted. The result is None on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -121,7 +121,7 @@ def _synchronize() -> None:
 
 
 def describe_machine(device: str = "cpu") -> dict[str, object]:
-    """What a reader needs to place the numbers."""
+    """Return device, threads, PyTorch version and CPU capability, to be stored with measurements."""
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "threads": torch.get_num_threads(),

@@ -1,7 +1,7 @@
-"""What a user would write without this package: the contenders of the operator's benchmark.
+"""Implementations of the product without this package: the alternatives in the operator's benchmark.
 
-All take x `(b, t, h, c)` and kernel `(h, t)` and return `(b, t, h, c)`;
-tests hold them to the definition.
+All take x `(b, t, h, c)` and kernel `(h, t)` and return `(b, t, h, c)`; tests compare them with the
+definition.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def gathered_matrix(x: Tensor, kernel: Tensor) -> Tensor:
-    """The matrix by index gather, every call, then a matmul on `(b*d, t)`."""
+    """Build the matrix by an index gather in every call, then a matmul on `(b*d, t)`."""
     batch, time, heads, channels = x.shape
     position = torch.arange(time, device=x.device)
     lag = position - position[:, None]
@@ -28,7 +28,7 @@ def gathered_matrix(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def plain_rfft(x: Tensor, kernel: Tensor) -> Tensor:
-    """rfft of length 2t-1 along the strided axis."""
+    """Multiply spectra, by rfft of length 2t-1 along the strided axis."""
     time = x.shape[1]
     length = 2 * time - 1
     spectrum = torch.fft.rfft(kernel, n=length).t()[:, :, None]
@@ -36,7 +36,7 @@ def plain_rfft(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def grouped_conv1d(x: Tensor, kernel: Tensor) -> Tensor:
-    """`torch.nn.functional.conv1d` with one group per channel."""
+    """Call `torch.nn.functional.conv1d` with one group per channel."""
     batch, time, heads, channels = x.shape
     rows = x.permute(0, 2, 3, 1).reshape(batch, heads * channels, time)
     weight = kernel.flip(-1)[:, None].repeat_interleave(channels, 0)
@@ -46,7 +46,7 @@ def grouped_conv1d(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def scipy_toeplitz(x: Tensor, kernel: Tensor) -> Tensor:
-    """`scipy.linalg.matmul_toeplitz`, head by head. Forward only."""
+    """Call `scipy.linalg.matmul_toeplitz` head by head. Forward only."""
     from scipy.linalg import matmul_toeplitz
 
     first_row = torch.zeros_like(kernel[0])
@@ -61,8 +61,8 @@ def scipy_toeplitz(x: Tensor, kernel: Tensor) -> Tensor:
 
 class Alternative(NamedTuple):
     function: Callable[[Tensor, Tensor], Tensor]
-    longest: int  # beyond it one call takes too long, or the matrix does not fit
-    most: int  # elements of x beyond which it is not waited for
+    longest: int  # maximum length; beyond it a call takes too long or the matrix does not fit
+    most: int  # maximum elements of x; beyond it a call takes too long
     differentiable: bool = True
 
 

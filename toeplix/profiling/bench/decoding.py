@@ -1,8 +1,8 @@
-"""Decoding speed against context: reading a history, near-linear, and concatenating.
+"""Decoding latency by context: preallocated history, near-linear, and concatenation.
 
-One layer, batch 1. `history` and `concatenate` are timed at the full context (their cost grows with
-it); `online` over a whole run from nothing to the context, so that every tile, large and small,
-is paid for.
+One layer, batch 1. `history` and `concatenate` are timed at the full context, because their cost grows
+with it. `online` is timed over a whole run from position 0 to the context, so that tiles of all sizes
+are included.
 """
 
 import statistics
@@ -63,7 +63,7 @@ def decoding_table(rows: list[dict[str, Any]]) -> Table:
 
 @torch.no_grad()
 def _concatenating(kernel: Tensor, x: Tensor) -> float:
-    """The history grows by `cat` and is contracted anew at every step."""
+    """Time decode steps in which the history grows by `cat` and is contracted as a whole."""
     history = x[:, : x.shape[1] - SOME]
     taken = []
     for position in range(x.shape[1] - SOME, x.shape[1]):
@@ -87,7 +87,7 @@ def _reading(kernel: Tensor, x: Tensor) -> float:
 
 
 def _whole_run(kernel: Tensor, x: Tensor) -> float:
-    """Two runs, the second counts: filters' matrices and spectra are prepared in the first."""
+    """Time a whole run; the first of two runs is warmup, in which matrices and spectra are prepared."""
     state = Online(kernel, x[:, :0])
     for _ in range(2):
         start = time.perf_counter()

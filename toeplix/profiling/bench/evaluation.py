@@ -1,10 +1,10 @@
-"""Evaluating ARC-Easy beside the forward passes that it needs.
+"""Time of evaluating ARC-Easy relative to the forward passes that it needs.
 
-    toeplix          requests as the harness sends them, to log-likelihoods: tokens, families, scores
-    forward          every request alone as a row of tokens, longest first, in padded batches: all logits
-    forward, scored  the same rows, logits at scored positions only
+    toeplix          log-likelihoods of the harness's requests, including tokenization and grouping
+    forward          every request as a row of tokens, longest first, in padded batches: all logits
+    forward, scored  the rows of `forward`, with logits at scored positions only
 
-The two passes start from tokens and end before any softmax. Contenders take turns.
+The two forward passes start from tokens and end before the softmax. Timings are interleaved.
 """
 
 import random
@@ -28,7 +28,7 @@ Question = tuple[str, list[str]]
 
 
 def questions(root: Path | None, count: int) -> list[Question]:
-    """ARC-Easy's from its published file, or words at random in as many and as long questions."""
+    """Return ARC-Easy from its published file, or random words in as many questions of equal length."""
     if root is not None:
         rows = arc(root, "ARC-Easy").splits["test"][:count]
         return [(row["question"], row["choices"]["text"]) for row in rows]
@@ -44,7 +44,7 @@ def questions(root: Path | None, count: int) -> list[Question]:
 def run(
     console: Console, root: Path | None, count: int, sizes: dict[str, Any], rounds: int
 ) -> dict[str, Any]:
-    """Measure, print a table, and return the document that ends the report."""
+    """Measure, print a table, and return the results as a JSON document."""
     asked = questions(root, count)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -101,7 +101,7 @@ def measure(folder: Path, asked: list[Question], rounds: int) -> dict[str, Any]:
 
 
 def _padded(rows: list[tuple[list[int], int]]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches of rows with pads at their ends, and which positions are scored."""
+    """Return right-padded batches of rows, and which positions are scored."""
     first = 0
     while first < len(rows):
         width = len(rows[first][0])

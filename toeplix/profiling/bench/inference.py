@@ -1,13 +1,13 @@
-"""`toeplix bench prefill` and `toeplix bench decode`: whole models reading and writing, batch 1.
+"""`toeplix bench prefill` and `toeplix bench decode`: prefill and decoding of whole models, batch 1.
 
-prefill    a prompt is read until the first new token is known and the state to go on with is there,
-           beside Hugging Face's Llama (SDPA, keys and values kept) of the same width and depth
-decode     milliseconds a token after a long past, by four ways to keep it:
+prefill    time until the first new token and the decoding state are computed, compared with Hugging
+           Face's Llama (SDPA, with KV cache) of the same width and depth
+decode     milliseconds per token after a long prompt, for four decoding states:
            near-linear (ours), a preallocated history, a history that is concatenated and contracted
-           at every step, and the keys and values of Llama
+           at every step, and Llama's KV cache
 
-Weights are random: speed does not depend on them. Near-linear decoding is timed in the middle of its
-largest tiles, when work of every size is under way, over `STEPS` tokens.
+Weights are random, as time does not depend on them. Near-linear decoding is timed over `STEPS` tokens in
+the middle of its largest tiles, when tiles of every size are in progress.
 """
 
 import statistics
@@ -32,12 +32,12 @@ from toeplix.model import LanguageModel, MixerLM, MixerState
 from toeplix.profiling import timing
 
 STEPS = 1024  # timed tokens of near-linear decoding
-SOME = 24  # of the others, whose tokens all cost the same
+SOME = 24  # timed tokens of the others, whose decode steps all have the same cost
 WAYS = ("near-linear", "history", "concatenate", "llama")
 
 
 def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) -> Any:
-    """Seconds and peak memory of reading prompts; ratios are Llama's over ours."""
+    """Measure seconds and peak memory of prefill; ratios are Llama's divided by ours."""
     rows: list[dict[str, Any]] = []
     for tokens in track(times, "prefill", console=console, transient=True):
         calls = {arch: reader(arch, tokens, dim, depth) for arch in ("toeplitz", "llama")}
@@ -69,7 +69,7 @@ def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) ->
 
 
 def reader(arch: str, length: int, dim: int, depth: int) -> Callable[[], object]:
-    """Reads a whole prompt; what it returns is the state, so that its memory counts."""
+    """Return a function that prefills a prompt and returns the state, so that its memory counts."""
     torch.manual_seed(0)
     model = build(Model(arch=arch, dim=dim, depth=depth, context=length)).eval()
     tokens = torch.randint(model.config.vocab, (1, length))
@@ -82,13 +82,13 @@ def reader(arch: str, length: int, dim: int, depth: int) -> Callable[[], object]
 
 
 def decoding_rows(console: Console, *, contexts: list[int], dim: int, depth: int) -> Any:
-    """Milliseconds a token, median and mean and worst, after `context` positions."""
+    """Measure milliseconds per token (median, mean, maximum) after `context` positions."""
     rows = []
     for context in contexts:
         for way in track(WAYS, f"decoding at {context}", console=console, transient=True):
             step = stepper(way, context, dim, depth)
             taken = [_seconds(step) for _ in range(STEPS if way == WAYS[0] else SOME)]
-            taken = taken[8:]  # filters' spectra are made at their first use
+            taken = taken[8:]  # warmup: the spectra of filters are computed at their first use
             rows.append(
                 {
                     "context": context,
@@ -116,7 +116,7 @@ def decoding_rows(console: Console, *, contexts: list[int], dim: int, depth: int
 
 
 def stepper(way: str, context: int, dim: int, depth: int) -> Callable[[], object]:
-    """One token more, after `context` positions."""
+    """Return a function that decodes one token after `context` positions."""
     model, state = ready(way, context, dim, depth)
     token = torch.zeros(1, 1, dtype=torch.long)
 
@@ -129,18 +129,18 @@ def stepper(way: str, context: int, dim: int, depth: int) -> Callable[[], object
 
 
 def ready(way: str, context: int, dim: int, depth: int) -> tuple[LanguageModel, Any]:
-    """A model, and its state after `context` positions."""
+    """Return a model and its decoding state after `context` positions."""
     torch.manual_seed(0)
     arch = way if way in ("llama", "mamba2") else "toeplitz"
     model = build(
         Model(arch=arch, dim=dim, depth=depth, context=context, state_size=dim // 2)
     ).eval()
     for_decoding(model)
-    if arch == "mamba2":  # its state has the same size whatever was read
+    if arch == "mamba2":  # the size of its state does not depend on the context
         return model, model.step(torch.zeros(1, 1, dtype=torch.long), None)[1]
     state = _llama_state(model, context) if way == "llama" else mixer_state(way, model, context)
     if way == WAYS[0] and state.bank.decoder is not None:
-        # blocks of every size end with the next token; which values are read does not matter here
+        # blocks of every size end with the next token; the values of the state do not matter here
         state.bank.decoder.position = 2 * context - 1
     return model, state
 
@@ -152,7 +152,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def mixer_state(way: str, model: LanguageModel, context: int) -> MixerState:
-    """As after reading `context` random positions, without reading them."""
+    """Return a state like that after a prefill of `context` random positions, without computing it."""
     assert isinstance(model, MixerLM)
     bank = BANKS[way]()
     config = model.config
@@ -172,7 +172,7 @@ def mixer_state(way: str, model: LanguageModel, context: int) -> MixerState:
 
 
 class Concatenating(FilterBank):
-    """What one writes first: the history grows by `cat` and is contracted anew."""
+    """A simple decoding state: the history grows by `cat` and is contracted as a whole at every step."""
 
     def join(self) -> FilterState:
         return _Concatenated(self)

@@ -1,9 +1,9 @@
-"""`toeplix bench ops`: the operator beside what a user has without it, and beside the machine.
+"""`toeplix bench ops`: the operator compared with alternatives and with the limits of the machine.
 
-Every size is measured forward and forward+backward, contenders taking turns. A ratio is the
-alternative's time over ours. "limit" is the fraction reached of what bounds the path that was taken:
-of measured sgemm throughput for matmul paths (counting only the lower triangle), of the FFT
-library's own time for the transforms that are needed (2 forward, 3 backward) on the FFT path.
+Every size is measured forward and forward+backward, interleaved. A ratio is the time of the alternative
+divided by ours. "limit" is the fraction of the limit that the selected path reaches: for matmul paths of
+the measured sgemm throughput (only the lower triangle counts), for the FFT path of the FFT library's own
+time for the necessary transforms (2 forward, 3 backward).
 """
 
 import statistics
@@ -34,8 +34,8 @@ class Size(NamedTuple):
 
 
 BATCHES, TIMES, DIMS, HEADS = (1, 8), (128, 512, 1024, 4096, 16384), (256, 1024), (1, 4)
-QUICK = 2**22  # elements of x up to which a size belongs to the quick set
-USUAL = 2**23  # ... to the usual set; the full set has all
+QUICK = 2**22  # maximum elements of x in the quick set of sizes
+USUAL = 2**23  # maximum elements of x in the default set; the full set has all sizes
 
 
 def sizes(most: int) -> list[Size]:
@@ -44,7 +44,7 @@ def sizes(most: int) -> list[Size]:
 
 
 def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
-    """Measure, print tables to `console`, and return the document that ends the report."""
+    """Measure, print tables to `console`, and return the results as a JSON document."""
     limits = timing.machine_limits()
     machine = timing.describe_machine() | limits._asdict()
     console.print(
@@ -70,7 +70,7 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
 
 
 def measure(size: Size, backward: bool, limits: timing.Limits, seconds: float) -> dict[str, Any]:
-    """One row: our time, the alternatives' ratios, and the fraction of the limit."""
+    """Measure one size: our time, the ratios of the alternatives, and the fraction of the limit."""
     batch, time, dim, heads = size
     x = timing.randn(batch, time, heads, dim // heads).requires_grad_(backward)
     kernel = (timing.randn(heads, time, seed=1) / time**0.5).requires_grad_(backward)
@@ -112,7 +112,7 @@ def measure(size: Size, backward: bool, limits: timing.Limits, seconds: float) -
 
 
 def _library_transforms(size: Size, count: int) -> timing.Contender:
-    """The transforms alone, on chunks that already lie as the library likes them."""
+    """Time the transforms alone, on chunks that already have the library's preferred layout."""
     length = fft.good_length(2 * size.time - 1)
     lanes = max(fft.FEWEST_LANES, fft.CHUNK["cpu"] // (8 * length))
     total = size.batch * size.dim // 2
@@ -126,7 +126,7 @@ def _library_transforms(size: Size, count: int) -> timing.Contender:
     return transform
 
 
-TARGETS = {  # forward+backward, batch 8: the ratios that this operator is held to
+TARGETS = {  # forward+backward, batch 8: target ratios of this operator
     "gathered": {(128, 1): 1.4, (512, 1): 1.8, (512, 4): 1.8, (1024, 4): 3.5, (4096, 1): 12.0},
     "rfft": {
         (128, 1): 6.0,
@@ -140,7 +140,7 @@ TARGETS = {  # forward+backward, batch 8: the ratios that this operator is held 
 
 
 def summary_table(rows: list[dict[str, Any]]) -> Table:
-    """The ratios asked for, forward+backward: the range over batch and width."""
+    """Return a table of forward+backward ratios: the range over batch size and width."""
     table = Table(title="forward+backward, alternative's time over ours (range over b and d)")
     table.add_column("against")
     cells = list(TARGETS["rfft"])
@@ -183,7 +183,7 @@ def operator_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def memory_rows() -> Iterator[dict[str, Any]]:
-    """Peak memory of forward+backward beyond inputs, in units of x; results included and not."""
+    """Measure peak memory of forward+backward beyond inputs, relative to x, with and without results."""
     for time in (4096, 16384):
         size = Size(1, time, 1024, 1)
         for name in ("toeplix", "rfft"):
@@ -205,7 +205,7 @@ def memory_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _backward_call(name: str, size: Size) -> timing.Contender:
-    """Run in a new process: everything that is prepared here is not counted."""
+    """Prepare a forward+backward call in a new process; memory allocated here is not counted."""
     batch, time, dim, heads = size
     function = toeplitz if name == "toeplix" else ALTERNATIVES[name].function
     x = timing.randn(batch, time, heads, dim // heads).requires_grad_()

@@ -1,10 +1,10 @@
-"""A server under load, on loopback: what many clients get together beside what one gets alone.
+"""A server under load on loopback: the throughput of many clients relative to that of one.
 
-    throughput    1, 4, 16, ... clients at a time, in turns; tokens a second, as ratios to one
-    endurance     many streams for a bounded time, each answer compared with that of one asked alone
+    throughput    1, 4, 16, ... concurrent clients, interleaved; tokens per second relative to one client
+    endurance     many streams for a limited time, each completion compared with that of a single client
 
-The server is a process of its own (`toeplix serve`). The crowd of clients reads server-sent events from
-plain sockets: Python's HTTP clients would be the slower side.
+The server is a separate process (`toeplix serve`). The clients read server-sent events from plain
+sockets, because Python's HTTP clients would be slower than the server.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from toeplix.profiling import timing
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "to", "be"]
 NAME = "bench"
-QUESTIONS = 24  # that the crowd has to ask
+QUESTIONS = 24  # number of different requests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Question:
 
 
 def questions(count: int, new: int) -> list[Question]:
-    """Prompts and answers of different lengths."""
+    """Return requests with prompts and completions of different lengths."""
     found = []
     for number in range(count):
         length = 4 + 11 * number % 60
@@ -71,7 +71,7 @@ def run(
     new: int,
     rounds: int,
 ) -> dict[str, Any]:
-    """Both parts, as tables and as a document."""
+    """Run both parts; print tables and return the results as a JSON document."""
     with served(model) as (process, port):
         asked = questions(min(QUESTIONS, streams), new)
         expected = [answer for answer, _ in crowd(port, [[each] for each in asked], at_once=1)]
@@ -91,7 +91,7 @@ def run(
 
 @contextmanager
 def served(model: Model) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """`toeplix serve` of a model with random weights, in a process, on a free port."""
+    """Run `toeplix serve` for a model with random weights in a process, on a free port."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Tokenizer.train([" ".join(WORDS)] * 5, model.vocab)
         tokenizer.save(folder)
@@ -119,7 +119,7 @@ def served(model: Model) -> Iterator[tuple["subprocess.Popen[str]", int]]:
 def throughput(
     console: Console, port: int, clients: list[int], rounds: int, new: int
 ) -> list[dict[str, Any]]:
-    """Every client asks one question after the other; rounds are taken in turns."""
+    """Measure tokens per second; each client sends its requests one after the other."""
     rates: dict[int, list[float]] = {count: [] for count in clients}
     for _ in range(rounds):
         for count in clients:
@@ -160,7 +160,7 @@ def endurance(
     asked: list[Question],
     expected: list[str],
 ) -> dict[str, Any]:
-    """Streams without a pause; lost answers, mixed-up answers, and memory over time."""
+    """Stream continuously; count lost and wrong completions, and measure memory over time."""
     memory: list[tuple[float, int]] = []
     until = time.monotonic() + seconds
     with ThreadPoolExecutor(1) as aside:
@@ -189,7 +189,7 @@ def endurance(
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory of a process; 0 where the system does not tell."""
+    """Return the resident memory of a process in bytes; 0 if the operating system does not report it."""
     try:
         with open(f"/proc/{pid}/statm") as told:
             return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -198,7 +198,7 @@ def resident(pid: int) -> int:
 
 
 def crowd(port: int, asked: list[list[Question]], at_once: int) -> list[tuple[str, int]]:
-    """Answers with their tokens: lists of questions, asked one after the other by each client."""
+    """Send lists of requests, one list per client, one after the other; return completions and tokens."""
 
     async def all_of_them() -> list[tuple[str, int]]:
         places = asyncio.Semaphore(at_once)
@@ -235,7 +235,7 @@ def _besiege(
 
 
 async def ask(port: int, question: Question) -> tuple[str, int]:
-    """The text of a streamed answer, complete to its `[DONE]`, and how many tokens were asked for."""
+    """Return the text of a streamed completion, up to `[DONE]`, and the number of requested tokens."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         head = (

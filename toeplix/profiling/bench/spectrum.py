@@ -1,8 +1,8 @@
-"""Certified indices beside companion roots and uniform sampling, and symbols of many layers.
+"""Time of certified indices, companion roots and uniform sampling, and of symbols of many layers.
 
-Companion roots are numpy's: eigenvalues of an n x n matrix, O(n^3), and no proof. They are run on one
-filter of each length and compared with one filter of ours. Uniform sampling is what the paper does; how
-often it is wrong stands beside its time.
+Companion roots are numpy's: eigenvalues of an n x n matrix, O(n^3), without a proof. They are computed
+for one filter of each length and compared with our time for one filter. Uniform sampling is the paper's
+method; its error rate is given with its time.
 """
 
 import statistics
@@ -24,7 +24,7 @@ SETS = ((16, 512), (16, 1024), (1, 16384), (1, 65536))
 
 
 def run(console: Console, seconds: float) -> dict[str, Any]:
-    """Measure, print a table, and return the document that ends the report."""
+    """Measure, print a table, and return the results as a JSON document."""
     generator = torch.Generator().manual_seed(0)
     rows = []
     for filters, taps in SETS:
@@ -45,7 +45,7 @@ def run(console: Console, seconds: float) -> dict[str, Any]:
 
 
 def measure(kernel: torch.Tensor, seconds: float) -> dict[str, Any]:
-    """Of one set of filters."""
+    """Measure one set of filters."""
     filters, taps = kernel.shape
     calls: dict[str, Any] = {"certified": lambda: indices(kernel)}
     if taps in COMPANION:

@@ -1,8 +1,7 @@
-"""Building a token store beside `datasets.map`, as tutorials write it, with the same tokenizer.
+"""Time of building a token store, compared with `datasets.map` as in tutorials, with the same tokenizer.
 
-Ours is the whole build: reading JSON lines, splitting, encoding, writing, sha256.
-Theirs starts from a data set that is loaded already, and writes its own arrow file. Contenders take
-turns.
+Our time is that of the whole build: reading JSON lines, splitting, encoding, writing, sha256. The time of
+`datasets.map` starts from a loaded data set and includes writing its arrow file. Timings are interleaved.
 """
 
 import itertools
@@ -28,7 +27,7 @@ def run(
     rounds: int,
     processes: int | None,
 ) -> dict[str, Any]:
-    """Measure, print a table, and return the document that ends the report."""
+    """Measure, print a table, and return the results as a JSON document."""
     with tempfile.TemporaryDirectory() as scratch:
         report = measure(Path(scratch), sources, size, vocab, rounds, processes)
     console.print(table(report))
@@ -78,7 +77,7 @@ def table(report: dict[str, Any]) -> Table:
 
 
 def _some(sources: list[str], size: int) -> Iterator[str]:
-    """Documents until there are `size` bytes of them."""
+    """Return documents until they have `size` bytes."""
     for text in itertools.chain.from_iterable(part.documents() for part in resolve(sources)):
         yield text
         size -= len(text.encode())

@@ -1,10 +1,10 @@
-"""`toeplix bench training`: a training step of whole models, side by side.
+"""`toeplix bench training`: time and memory of a training step of whole models.
 
-A step is forward, loss over the vocabulary, backward, clipping and AdamW on random tokens, contenders
-taking turns. `plain` is the flat Toeplitz model as one would write it first: the matrix gathered in every
-layer, all logits in float32, AdamW unfused. "limit" is the fraction of measured sgemm throughput that
-the model's own operations reach (three times the forward pass; of the Toeplitz product the lower
-triangle only).
+A step is forward pass, loss over the vocabulary, backward pass, gradient clipping and AdamW on random
+tokens; timings are interleaved. `plain` is a simple implementation of the flat Toeplitz model: the matrix
+is gathered in every layer, all logits are in float32, AdamW is not fused. "limit" is the fraction of the
+measured sgemm throughput that the model's FLOPs reach (three times the forward pass; of the Toeplitz
+product the lower triangle only).
 """
 
 import statistics
@@ -37,8 +37,9 @@ CASES: dict[str, dict[str, Any]] = {
     "mamba2": {"arch": "mamba2"},
 }
 PLAIN = "toeplitz, plain"
-ONE_BY_ONE = ("mamba2",)  # its scan in PyTorch needs gigabytes a row: gradients are accumulated
-# The paper's tables S1 to S4, two H100: steps a second and megabytes of a device, by width.
+# Mamba 2's scan in PyTorch needs gigabytes per sequence, so gradients are accumulated one by one.
+ONE_BY_ONE = ("mamba2",)
+# The paper's tables S1 to S4, two H100: steps per second and megabytes per device, by width.
 PUBLISHED: dict[str, dict[int, tuple[float, int]]] = {
     "toeplitz": {512: (9.30, 16721), 1024: (5.25, 22741), 2048: (2.07, 45285)},
     "toeplitz, 4 heads": {512: (8.81, 16721), 1024: (4.85, 28253), 2048: (1.85, 53589)},
@@ -48,7 +49,7 @@ PUBLISHED: dict[str, dict[int, tuple[float, int]]] = {
 
 
 def published(case: str, dim: int) -> tuple[float | None, float | None]:
-    """Time and memory of the paper's model over those of its flat one, if it has both."""
+    """Return the published time and memory of a model relative to the flat one; None if not published."""
     theirs, flat = (PUBLISHED.get(name, {}).get(dim) for name in (case, "toeplitz"))
     if theirs is None or flat is None:
         return None, None
@@ -56,7 +57,7 @@ def published(case: str, dim: int) -> tuple[float | None, float | None]:
 
 
 def run(console: Console, *, dim: int, depth: int, batch: int, context: int, seconds: float) -> Any:
-    """Measure, print a table, and return the document that ends the report."""
+    """Measure, print a table, and return the results as a JSON document."""
     keep_freed_memory()
     limits = timing.machine_limits()
     sizes: dict[str, Any] = {"dim": dim, "depth": depth, "context": context}
@@ -92,7 +93,7 @@ def run(console: Console, *, dim: int, depth: int, batch: int, context: int, sec
 
 
 def model_flops(config: Model, time: int) -> float:
-    """The forward pass of one sequence; of a blocked product only the triangle that counts."""
+    """Return the FLOPs of a forward pass of one sequence; of blocked products the lower triangle."""
     if config.arch != "toeplitz":
         return forward_flops(config, time)
     projections = 4.0 * time * config.dim**2 if config.heads else 0.0
@@ -102,7 +103,7 @@ def model_flops(config: Model, time: int) -> float:
 
 
 def prepare(name: str, config: Model, batch: int) -> Callable[[], None]:
-    """A fresh model and optimizer; every call is one training step."""
+    """Build a model and an optimizer; return a function of which every call is one training step."""
     keep_freed_memory()
     torch.manual_seed(0)
     model = build(config)

@@ -1,7 +1,7 @@
-"""`toeplix bench ops --tune`: measure where each path wins on this machine, and write the rule.
+"""`toeplix bench ops --tune`: measure which path is fastest at which size, and write the dispatch rule.
 
-For a few numbers of columns, all paths are timed forward+backward at rising lengths; where the fastest
-one changes, the rule changes. The file is the one that `toeplix.ops.dispatch` reads.
+For a few numbers of columns, all paths are timed forward+backward at increasing lengths; the rule changes
+where the fastest path changes. The rule is written to the file that `toeplix.ops.dispatch` reads.
 """
 
 import json
@@ -23,15 +23,15 @@ from toeplix.profiling import timing
 
 COLUMNS = (16, 256, 4096)
 LENGTHS = (32, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 4096)
-LONGEST = {"dense": 128, "blocked": 2048}  # not waited for beyond
+LONGEST = {"dense": 128, "blocked": 2048}  # longer sequences would take too long
 
 
 def tune(console: Console, *, seconds: float = 0.3, lengths: tuple[int, ...] = LENGTHS) -> Path:
-    """Measure, show the table, and write the rule atomically. Returns the file."""
+    """Measure, print the table, and write the rule atomically; return its file."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     file = dispatch.rule_file()
     kept = _kept(file)
-    _write(file, {"rule": kept})  # what cannot be written should be known before measuring
+    _write(file, {"rule": kept})  # fails before the measurement if the file cannot be written
     bands: dict[str, list[Band]] = {AUTO: [], AUTO_EXACT: []}
     table = Table(title=f"nanoseconds per element on {device}, forward+backward")
     for column in ("columns", "t", *PATHS):
@@ -56,7 +56,7 @@ def tune(console: Console, *, seconds: float = 0.3, lengths: tuple[int, ...] = L
 
 
 def _kept(file: Path) -> dispatch.Rule:
-    """What an older file says of other devices."""
+    """Return the rule of an existing file, for the devices that are not measured."""
     try:
         return dispatch.read(file)
     except (OSError, ValueError):
@@ -80,7 +80,7 @@ def _times(device: str, columns: int, length: int, seconds: float) -> dict[str, 
 def _boundaries(
     measured: dict[int, dict[str, float]], able: list[str]
 ) -> list[tuple[int | None, str]]:
-    """Runs of the fastest path; a run holds until the geometric middle to the next length."""
+    """Return ranges of lengths with their fastest path; boundaries are geometric means of lengths."""
     fastest = {
         length: min((time, name) for name, time in times.items() if name in able)[1]
         for length, times in measured.items()
