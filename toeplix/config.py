@@ -8,6 +8,7 @@ from typing import Any
 
 from toeplix.records import check_fields
 
+IGNORED = -100  # the label of a position that is not scored, as in PyTorch's cross_entropy
 MAX_LAYERS = 2**14  # modules take time to build, however small they are
 
 CHOICES: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ import pytest
 from tests.data.conftest import make_texts, write_lines
 from tests.data.test_commands import toeplix  # noqa: F401 - a fixture
 from toeplix.data import Recipe, build, building
-from toeplix.data.appending import locked
+from toeplix.files.locking import locked
 
 
 def tree(folder):

@@ -168,7 +168,7 @@ def test_interrupted_beside_a_long_case(tmp_path, monkeypatch):
 
 
 def test_two_at_once_are_refused(tmp_path):
-    from toeplix.data.appending import locked
+    from toeplix.files.locking import locked
 
     (tmp_path / "squares").mkdir()
     with locked(tmp_path / "squares"), pytest.raises(OSError, match="another process"):

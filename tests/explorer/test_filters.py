@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from toeplix import load
-from toeplix.explorer.filters import Filters, half
+from toeplix.reports.filter_curves import Filters, half
 from toeplix.spectral import index
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from toeplix.cli.main import main
-from toeplix.explorer.filters import Filters
+from toeplix.reports.filter_curves import Filters
 from toeplix.training.logs import METRICS, SAMPLES
 from toeplix.training.loop import MODEL
 

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from toeplix.training.signals import put_off
+from toeplix.data.workers import put_off
 
 
 @pytest.fixture(autouse=True)

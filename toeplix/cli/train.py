@@ -93,7 +93,7 @@ def _train(
     Several processes: torchrun --nproc-per-node 2 -m toeplix train ...
     """
     from toeplix.data import Store
-    from toeplix.data.appending import LOCK
+    from toeplix.files.locking import LOCK
     from toeplix.training.allocator import keep_freed_memory
     from toeplix.training.logs import read
     from toeplix.training.loop import fit

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -32,7 +31,6 @@ from toeplix.data.manifest import (
 from toeplix.data.tokenizer import Tokenizer
 from toeplix.files import DamagedFile, field, printable, read_json, reading, replace_file
 
-LOCK = ".lock"
 PLACES = ("part", "inside", "read")  # in the source
 FIELDS = {"recipe", "parts", *PLACES, "splits", "prepared", HELD_SHARE}
 
@@ -158,72 +156,3 @@ def explained(folder: Path) -> Iterator[None]:
             f"no room left for {printable(folder)} ({problem.strerror}): {read} documents are safe; "
             "make room and run the same command again to go on"
         ) from problem
-
-
-@contextlib.contextmanager
-def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Two processes must not write into one directory, which is made. The lock ends with the process.
-
-    Afterwards the lock's file is gone, and if the block failed also the directories that were made for
-    it, where nothing is in them.
-    """
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        with _lock_file(folder, wait):
-            for aside in folder.iterdir():  # left by a process that was killed
-                if re.fullmatch(r"\.[^.]+\.json\.[0-9]+", aside.name):
-                    aside.unlink()
-            yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            for each in made:
-                each.rmdir()
-        raise
-
-
-@contextlib.contextmanager
-def _lock_file(folder: Path, wait: bool) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-        return
-    file = folder / LOCK
-    tries = 100
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            # not emptied: a file of this name may be somebody else's
-            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        except (FileNotFoundError, FileExistsError):
-            tries -= 1  # perhaps a directory was just removed by another process, which failed
-            if not tries or folder.is_file():
-                raise
-            continue
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except OSError as problem:
-                raise OSError(
-                    f"{printable(folder)} is being written by another process"
-                ) from problem
-            if not _is_at(handle, file):  # whoever had the lock removed its file: nobody looks here
-                continue
-            try:
-                yield
-            finally:
-                if _is_at(handle, file) and os.fstat(handle).st_size == 0:
-                    with contextlib.suppress(OSError):
-                        file.unlink()
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has the handle too
-            return
-        finally:
-            os.close(handle)
-
-
-def _is_at(handle: int, file: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(file))
-    except OSError:
-        return False

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from toeplix.data import tokenizer as tokenizers
-from toeplix.data.appending import Growing, explained, locked, write_progress
+from toeplix.data.appending import Growing, explained, write_progress
 from toeplix.data.encoding import (
     SPLITS,
     Encoded,
@@ -44,8 +44,9 @@ from toeplix.data.shuffling import shuffled
 from toeplix.data.sources import Part, resolve
 from toeplix.data.store import Store
 from toeplix.data.tokenizer import Tokenizer
+from toeplix.data.workers import put_off
 from toeplix.files import printable, replace_file
-from toeplix.training.signals import put_off
+from toeplix.files.locking import locked
 
 BATCH = 2**20  # characters per batch of a worker
 ALONE = 2**25  # characters up to which starting processes costs more than it saves

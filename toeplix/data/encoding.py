@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from toeplix.data.tokenizer import Tokenizer, encoding
-from toeplix.training.signals import follow_parent
+from toeplix.data.workers import follow_parent
 
 SPLITS = ("train", "val")
 REMEMBERED = 2**18  # maximum number of cached pieces per process, about 40 MB

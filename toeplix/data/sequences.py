@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from toeplix.config import IGNORED
 from toeplix.data.shuffling import shuffled
 from toeplix.data.store import Split
 
 Batch = dict[str, Tensor]
-IGNORED = -100  # a label that is not scored
 
 
 class Sequences(Dataset[Batch], ABC):

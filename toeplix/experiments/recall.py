@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from toeplix.config import IGNORED
 from toeplix.experiments.engine import accuracies, style, task_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.task_training import Case, best_rate, groups, tuned
-from toeplix.tasks import IGNORED
 from toeplix.tasks import recall as tasks
 
 CLAIMS: tuple[str, ...] = ()

@@ -10,10 +10,10 @@ from safetensors import SafetensorError
 
 from toeplix.checkpoint import WEIGHTS, load
 from toeplix.data import Tokenizer
-from toeplix.explorer.filters import Filters
 from toeplix.files import reading
 from toeplix.inference.weight_layout import for_decoding
 from toeplix.model import LanguageModel
+from toeplix.reports.filter_curves import Filters
 
 KEPT = 3  # of each kind
 

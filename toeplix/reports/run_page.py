@@ -16,9 +16,9 @@ from toeplix.architectures import forward_flops
 from toeplix.checkpoint import load
 from toeplix.data import Tokenizer
 from toeplix.data.tokenizer import TOKENS
-from toeplix.explorer.filters import Filters, half
 from toeplix.files import MARK, check_output, read_json, write_output
 from toeplix.inference.generation import Sampling, generate
+from toeplix.reports.filter_curves import Filters, half
 from toeplix.training.logs import METRICS, read
 from toeplix.training.loop import MODEL, RECORD
 from toeplix.training.run import Run

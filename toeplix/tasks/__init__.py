@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toeplix.training.loss import IGNORED
+from toeplix.config import IGNORED
 
 Tokens = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -40,4 +40,4 @@ def scored(tokens: Tokens, marks: Marks) -> Batch:
     return Batch(tokens, labels)
 
 
-__all__ = ["IGNORED", "Batch", "Marks", "Tokens", "scored"]
+__all__ = ["Batch", "Marks", "Tokens", "scored"]

@@ -32,14 +32,14 @@ import torch
 
 from toeplix.architectures import build
 from toeplix.checkpoint import save
+from toeplix.config import IGNORED
 from toeplix.data import Store
-from toeplix.data.appending import locked
 from toeplix.data.store import TOKENIZER
 from toeplix.files import read_json, reading, replace_file
+from toeplix.files.locking import locked
 from toeplix.inference.generation import Sampling, generate
 from toeplix.training import batches, checkpoints, distributed, preflight
 from toeplix.training.logs import Logs
-from toeplix.training.loss import IGNORED
 from toeplix.training.objective import Objective, prepare
 from toeplix.training.processes import Processes, joined
 from toeplix.training.run import Run

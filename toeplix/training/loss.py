@@ -17,8 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from toeplix.config import IGNORED
+
 CHUNK = 2**22  # logits per chunk: 16 MiB in float32
-IGNORED = -100  # a label that is not scored
 
 
 def vocabulary_loss(

@@ -4,9 +4,9 @@ import math
 
 import torch
 
+from toeplix.config import IGNORED
 from toeplix.data import Packed, Padded, Sequences, Store
 from toeplix.training.batches import Batch, moved
-from toeplix.training.loss import IGNORED
 from toeplix.training.objective import Objective
 from toeplix.training.processes import Processes
 from toeplix.training.run import Run

@@ -18,12 +18,12 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from toeplix.data.appending import locked
+from toeplix.data.workers import follow_parent
 from toeplix.experiments import load
 from toeplix.experiments.engine import rows
 from toeplix.experiments.engine.scale import Scale
 from toeplix.files import directory
-from toeplix.training.signals import follow_parent
+from toeplix.files.locking import locked
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
 TRIES = 20  # maximum number of rounds; cases of a round may depend on rows of the round before

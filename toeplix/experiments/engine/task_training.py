@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toeplix.config import Model
+from toeplix.config import IGNORED, Model
 from toeplix.experiments.engine import models, text_training
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.task_batches import TASKS
-from toeplix.tasks import IGNORED, Batch
+from toeplix.tasks import Batch
 from toeplix.training.run import Run
 from toeplix.training.schedule import rate
 

@@ -149,7 +149,7 @@ def corpus(case: Any, work: Path) -> Any:
 @contextlib.contextmanager
 def alone(work: Path, name: str) -> Iterator[None]:
     """Lock `name`: if parallel cases need the same model or store, one makes it and the others wait."""
-    from toeplix.data.appending import locked
+    from toeplix.files.locking import locked
 
     place = work / "locks" / name
     place.mkdir(parents=True, exist_ok=True)
