@@ -112,7 +112,7 @@ def drawn(chances: Float[Tensor, " v"], generator: torch.Generator) -> int:
     sums = chances.cpu().double().cumsum(0)
     if not torch.isfinite(sums[-1]):
         raise BadLogits(
-            f"probabilities add up to {float(sums[-1].detach())}: logits are not numbers, "
+            f"probabilities add up to {float(sums[-1].detach())}: logits are no numbers, "
             "weights are damaged, or training diverged"
         )
     point = torch.rand((), dtype=torch.float64, generator=generator) * sums[-1]
