@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toeplix import compat
 from toeplix.files import parse_json, printable, read_json, reading
 from toeplix.training.logs import METRICS
 from toeplix.training.loop import MODEL, RECORD
@@ -73,7 +74,7 @@ def _checksum(file: Any, offset: int) -> int:
 def _row(line: bytes) -> dict[str, Any] | None:
     """Numbers of one line, those that JSON cannot write left out; None for what is no row."""
     try:
-        row = parse_json(line)
+        row = compat.metrics_row(parse_json(line))
     except (ValueError, TypeError):
         return None
     if type(row.get("step")) is not int or not _number(row["step"]):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from toeplix import compat
 from toeplix.files import DamagedFile, field, parse_json
 from toeplix.training.run import Run
 
@@ -92,7 +93,7 @@ def read(folder: Path, say: Callable[[str], None] | None = None) -> list[dict[st
 
 def _row(line: bytes) -> dict[str, Any]:
     """A row: every value a number, and none missing that belongs to another."""
-    row = parse_json(line)
+    row = compat.metrics_row(parse_json(line))
     field(row, "step", int, least=0)
     field(row, "tokens", int, least=0)
     for name, others in COLUMNS.items():
