@@ -5,7 +5,7 @@
 Start reading at `toeplix.architectures`, or at `toeplix.ops`, the operation that everything rests on.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 from toeplix.architectures import build
 from toeplix.checkpoint import load, save
