@@ -4,6 +4,7 @@ A record that has an old name is an old one and is renamed; any other passes thr
 records of models hold every field, so those that the architecture does not read are dropped.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,8 +57,12 @@ def run_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line of metrics.jsonl."""
-    return _renamed(row, METRICS)
+    """Return a line of metrics.jsonl, with the perplexity that old ones lack."""
+    found = _renamed(row, METRICS)
+    loss = found.get("val_loss")
+    if isinstance(loss, float) and "val_perplexity" not in found:
+        found["val_perplexity"] = math.exp(min(loss, 700.0))  # exp of more is no float
+    return found
 
 
 def manifest(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
 COLUMNS = {
     "step": ("tokens", "seconds"),
     "loss": ("lr", "grad_norm"),
-    "val_loss": ("val_bits_per_byte",),
+    "val_loss": ("val_perplexity", "val_bits_per_byte"),
 }
 
 
