@@ -132,9 +132,8 @@ def ready(way: str, context: int, dim: int, depth: int) -> tuple[LanguageModel, 
     """Return a model and its decoding state after `context` positions."""
     torch.manual_seed(0)
     arch = way if way in ("llama", "mamba2") else "toeplitz"
-    model = build(
-        Model(arch=arch, dim=dim, depth=depth, context=context, state_size=dim // 2)
-    ).eval()
+    state = {"state_size": dim // 2} if arch == "mamba2" else {}
+    model = build(Model(arch=arch, dim=dim, depth=depth, context=context, **state)).eval()
     for_decoding(model)
     if arch == "mamba2":  # the size of its state does not depend on the context
         return model, model.step(torch.zeros(1, 1, dtype=torch.long), None)[1]
