@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypedDict
 
+from toeplix.files import open_input
+
 AUTO, AUTO_EXACT = "auto", "auto-exact"
 MAX_BYTES = 2**20  # of a file with a rule
 
@@ -85,8 +87,8 @@ def current_rule() -> Rule:
 
 def read(file: Path) -> Rule:
     """The rule that a file holds, for the devices that it speaks of."""
-    with open(file, "rb") as opened:
-        text = opened.read(MAX_BYTES + 1)  # a device may have no end
+    with open_input(file) as opened:
+        text = opened.read(MAX_BYTES + 1)
     try:
         if len(text) > MAX_BYTES:
             raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
