@@ -13,7 +13,7 @@ from toeplix.cli.main import main
 from toeplix.files import MARK, check_output, ensure_directory, generated, write_output
 
 MINE = "what a user wrote\n"
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def text(words: str = MARK):
