@@ -18,7 +18,7 @@ def pipe(tmp_path):
     return tmp_path / "pipe"
 
 
-@pytest.mark.parametrize("read", [read_json, sha256, open_input, read_file, dispatch.read])
+@pytest.mark.parametrize("read", [read_json, sha256, open_input, read_file])
 def test_a_pipe_is_rejected_by_name(read, pipe):
     with pytest.raises(DamagedFile, match="pipe is a named pipe: only regular files are read"):
         read(pipe)
@@ -46,6 +46,11 @@ def test_a_pipe_among_the_files_of_a_run_and_the_sources(tmp_path):
         logs.read(tmp_path)
     with pytest.raises(FileNotFoundError, match="is no file or directory"):
         resolve([str(tmp_path / "texts.jsonl")])
+
+
+def test_a_pipe_in_place_of_the_operators_rule(pipe):
+    with pytest.raises(ValueError, match="no regular file"):
+        dispatch.read(pipe)
 
 
 def test_what_is_missing_stays_missing(tmp_path):

@@ -27,7 +27,7 @@ class _Over(BaseException):
 
 
 class _Search:
-    """One round: counts cases until one fails; what Hypothesis then tries, to shrink it, is not counted."""
+    """A round: counts cases until one fails, and none of those that are tried to shrink it."""
 
     def __init__(self, until: float, counts: Counts) -> None:
         self.until, self.counts = until, counts

@@ -10,6 +10,7 @@ regular files are read: a named pipe would be waited for without end, and a devi
 """
 
 import hashlib
+import io
 import json
 import os
 import stat
@@ -17,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from toeplix.files.directories import ensure_directory as ensure_directory
 
@@ -80,7 +81,7 @@ def check_input(*files: Path) -> None:
                 raise DamagedFile(f"{printable(file)} is {kind}: only regular files are read")
 
 
-def open_input(file: Path) -> IO[bytes]:
+def open_input(file: Path) -> io.BufferedReader:
     """Open a file to read its bytes, if it is a regular one."""
     check_input(file)
     return open(file, "rb")

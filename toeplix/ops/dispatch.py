@@ -16,8 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypedDict
 
-from toeplix.files import open_input
-
 AUTO, AUTO_EXACT = "auto", "auto-exact"
 MAX_BYTES = 2**20  # of a file with a rule
 
@@ -87,7 +85,9 @@ def current_rule() -> Rule:
 
 def read(file: Path) -> Rule:
     """The rule that a file holds, for the devices that it speaks of."""
-    with open_input(file) as opened:
+    if file.exists() and not file.is_file():  # a named pipe would be waited for without end
+        raise ValueError("it is no regular file")
+    with open(file, "rb") as opened:
         text = opened.read(MAX_BYTES + 1)
     try:
         if len(text) > MAX_BYTES:
