@@ -11,9 +11,9 @@ from toeplix.training.batches import Ahead, Batches
 
 
 def test_a_batch_that_is_being_made_does_not_hold_up_the_end(tmp_path):
-    """Of 2**31 sequences: Python waits for its threads before the process ends."""
+    """Of two billion sequences: Python waits for its threads before the process ends."""
     store = toy_store(tmp_path)
-    run = replace(toy_run(store), batch=2**31)
+    run = replace(toy_run(store), batch=2**31 - 1)
     ahead = Ahead(Batches(run, store, 0, 1), run.steps)
     cancelled = []
 
