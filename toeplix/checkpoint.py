@@ -20,8 +20,15 @@ import torch
 from toeplix import compat
 from toeplix.architectures import build, stored_numbers
 from toeplix.config import Model
-from toeplix.files import DamagedFile, parse_json, printable, read_json, replace_file, sha256
-from toeplix.files.directories import made
+from toeplix.files import (
+    DamagedFile,
+    ensure_directory,
+    parse_json,
+    printable,
+    read_json,
+    replace_file,
+    sha256,
+)
 from toeplix.files.tensors import read_file, save_file
 from toeplix.model import LanguageModel
 
@@ -51,7 +58,7 @@ def save(
     metadata = {"toeplix": __version__, "model": json.dumps(record), "format": "pt"}
     described = {"model_type": "toeplix", "toeplix_version": __version__, "model": record}
     text = json.dumps(described, indent=2) + "\n"
-    with made(folder):
+    with ensure_directory(folder):
         if tokenizer is not None:
             metadata["tokenizer"] = json.dumps(_tokenizer(Path(tokenizer)))
             for file in sorted(Path(tokenizer).iterdir()):

@@ -85,7 +85,7 @@ def import_(
             "--overwrite"
         )
     model = convert(upstream)
-    with files.directory(directory), TemporaryDirectory(prefix=".", dir=directory) as aside:
+    with files.ensure_directory(directory), TemporaryDirectory(prefix=".", dir=directory) as aside:
         written = sorted(save(model, aside).iterdir())
         targets = [directory / file.name for file in written]
         files.check_output(*targets, overwrite=True)

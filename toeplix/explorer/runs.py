@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toeplix import compat
-from toeplix.files import parse_json, printable, read_json, reading
+from toeplix.files import open_input, parse_json, printable, read_json, reading
 from toeplix.training.logs import METRICS
 from toeplix.training.loop import MODEL, RECORD
 
@@ -37,7 +37,7 @@ def follow(folder: Path, cursor: str = "") -> Read:
     """Rows after the cursor; a line that is still being written is left for the next time."""
     offset, check = _parsed(cursor)
     try:
-        with open(folder / METRICS, "rb") as file:
+        with open_input(folder / METRICS) as file:
             size = file.seek(0, 2)
             again = offset > 0 and (offset > size or _checksum(file, offset) != check)
             offset = 0 if again else offset
@@ -168,7 +168,7 @@ def clean(value: Any, depth: int = MAX_DEPTH) -> Any:
 def _last(metrics: Path) -> dict[str, Any]:
     """The last whole row."""
     try:
-        with open(metrics, "rb") as file:
+        with open_input(metrics) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - 2**14))
             lines = file.read().split(b"\n")[:-1]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from toeplix import compat
-from toeplix.files import DamagedFile, field, parse_json
+from toeplix.files import DamagedFile, check_input, field, parse_json
 from toeplix.training.run import Run
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
@@ -42,6 +42,7 @@ class Logs:
         ]
         self._files = {}
         for name in (METRICS, SAMPLES):
+            check_input(folder / name)
             file = self._files[name] = open(folder / name, "ab")  # noqa: SIM115 - closed below
             file.truncate(min(lengths.get(name, 0), file.tell()))
 
@@ -76,6 +77,7 @@ def read(folder: Path, say: Callable[[str], None] | None = None) -> list[dict[st
     """The rows of metrics.jsonl. A damaged line is an error, or said and left out."""
     file = folder / METRICS
     rows = []
+    check_input(file)
     lines = file.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line.endswith(b"}"):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from toeplix.architectures import parameters
-from toeplix.files import replace_file
+from toeplix.files import open_input, replace_file
 from toeplix.training.logs import SAMPLES, read
 from toeplix.training.run import Run
 
@@ -78,7 +78,10 @@ def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) ->
 def latest_sample(folder: Path) -> str:
     """Return the last text sample generated during training; empty if there is none."""
     file = folder / SAMPLES
-    samples = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    if not file.exists():
+        return ""
+    with open_input(file) as opened:
+        samples = opened.read().decode("utf-8", "replace")
     start = samples.rfind("--- step")
     return samples[start:].partition("\n")[2] if start >= 0 else ""
 
