@@ -12,26 +12,25 @@ in a checkpoint is never run.
 import dataclasses
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForCausalLM
-
 from toeplix import __version__
 from toeplix.architectures import build
 from toeplix.checkpoint import fill, own
 from toeplix.config import Model
-from toeplix.hub import modeling_toeplix
-from toeplix.hub.cache import NearLinearCache, prepare_cache
-from toeplix.hub.modeling_toeplix import ToeplixConfig, ToeplixForCausalLM
+from toeplix.hub.cache import NearLinearCache
+from toeplix.hub.modeling_toeplix import ToeplixConfig
+from toeplix.hub.models import ToeplixForCausalLM, ToeplixModel, register
 from toeplix.model import LanguageModel, MixerLM
-from toeplix.ops import toeplitz_windowed
 
-__all__ = ["NearLinearCache", "ToeplixConfig", "ToeplixForCausalLM", "from_core", "to_core"]
+__all__ = [
+    "NearLinearCache",
+    "ToeplixConfig",
+    "ToeplixForCausalLM",
+    "ToeplixModel",
+    "from_core",
+    "to_core",
+]
 
-AutoConfig.register("toeplix", ToeplixConfig)
-AutoModelForCausalLM.register(ToeplixConfig, ToeplixForCausalLM)
-ToeplixConfig.register_for_auto_class()
-ToeplixForCausalLM.register_for_auto_class("AutoModelForCausalLM")
-modeling_toeplix.product = toeplitz_windowed
-setattr(ToeplixForCausalLM, "_prepare_cache_for_generation", prepare_cache)  # noqa: B010 - for mypy
+register()
 
 
 def from_core(model: LanguageModel) -> ToeplixForCausalLM:
