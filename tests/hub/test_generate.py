@@ -41,7 +41,7 @@ def test_greedy_is_the_cores(twins, cache):
 
 @pytest.mark.parametrize("cache", ["near-linear", "dynamic"])
 def test_greedy_far_beyond_the_context_and_through_the_online_decoder(cache):
-    for config in (LONG, Model(**(SMALL | {"context": 200}), arch="hyena"), CASES["masked"]):
+    for config in (LONG, LONG_HYENA, CASES["masked"]):
         core, model = pair(config)
         prompts = [[1, 2, 3], list(range(30)) * 4]
         how = CACHES[cache](model)
