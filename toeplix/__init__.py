@@ -5,19 +5,9 @@
 Start reading at `toeplix.architectures`, or at `toeplix.ops`, the operation that everything rests on.
 """
 
-__version__ = "0.1.0"
+from typing import TYPE_CHECKING
 
-from toeplix.architectures import build
-from toeplix.checkpoint import load, save
-from toeplix.config import Model
-from toeplix.ops import (
-    decoder,
-    toeplitz,
-    toeplitz_continued,
-    toeplitz_packed,
-    toeplitz_padded,
-    toeplitz_windowed,
-)
+__version__ = "0.1.0"
 
 __all__ = [
     "Model",
@@ -32,3 +22,39 @@ __all__ = [
     "toeplitz_padded",
     "toeplitz_windowed",
 ]
+
+if TYPE_CHECKING:
+    from toeplix.architectures import build
+    from toeplix.checkpoint import load, save
+    from toeplix.config import Model
+    from toeplix.ops import (
+        decoder,
+        toeplitz,
+        toeplitz_continued,
+        toeplitz_packed,
+        toeplitz_padded,
+        toeplitz_windowed,
+    )
+else:
+    _MODULES = {
+        "Model": "toeplix.config",
+        "build": "toeplix.architectures",
+        "load": "toeplix.checkpoint",
+        "save": "toeplix.checkpoint",
+    }
+    _SUBMODULES = ("architectures", "checkpoint", "config", "ops")
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used: torch takes seconds, and `--help` needs none."""
+        from importlib import import_module
+
+        if name in _SUBMODULES:
+            return import_module(f"toeplix.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module 'toeplix' has no attribute {name!r}")
+        found = getattr(import_module(_MODULES.get(name, "toeplix.ops")), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_SUBMODULES})
