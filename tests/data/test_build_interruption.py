@@ -15,6 +15,8 @@ from tests.data import build_worker
 from tests.data.conftest import make_texts, whole, write_lines
 from toeplix.data import Recipe, Store, build
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def context():

@@ -12,6 +12,8 @@ from tests.data.test_commands import toeplix  # noqa: F401 - a fixture
 from toeplix.data import Recipe, build, building
 from toeplix.files.locking import locked
 
+pytestmark = pytest.mark.slow
+
 
 def tree(folder):
     return {

@@ -17,6 +17,8 @@ from toeplix.experiments import EXPERIMENTS, SCALES
 from toeplix.experiments.engine import collect as collecting
 from toeplix.experiments.engine.collect import collect, results_file
 
+pytestmark = pytest.mark.slow
+
 CLAIMS, COST, ALONE = (), "nothing", False
 
 

@@ -13,6 +13,8 @@ from toeplix.experiments.engine.task_batches import TASKS
 from toeplix.experiments.engine.task_training import Case, best_rate, identity, tuned
 from toeplix.tasks import IGNORED
 
+pytestmark = pytest.mark.slow
+
 CASE = Case(
     task="repeated",
     options={},

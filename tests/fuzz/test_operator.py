@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.operator_cases import CASES, check, read, written
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("TOEPLIX_FUZZ_EXAMPLES", "60"))
 
 

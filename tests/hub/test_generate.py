@@ -14,6 +14,8 @@ from toeplix import Model
 from toeplix.hub import NearLinearCache
 from toeplix.inference.generation import generate
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["one_thread", "twins"]  # fixtures
 
 LONG = Model(**(SMALL | {"context": 200}), heads=2)  # the decoder is an online one

@@ -13,6 +13,8 @@ from toeplix.profiling import timing
 from toeplix.profiling.bench import decoding, operator, tune
 from toeplix.profiling.bench.alternatives import ALTERNATIVES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
 @pytest.mark.parametrize("heads", [1, 3])

@@ -9,6 +9,8 @@ from toeplix.architectures import forward_flops
 from toeplix.mixers.filter import Filter
 from toeplix.profiling.bench import inference, training
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("way", ["history", "concatenate"])
 def test_the_ways_to_decode_agree(way):

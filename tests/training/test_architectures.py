@@ -13,6 +13,8 @@ from toeplix.architectures import ARCHITECTURES
 from toeplix.training.logs import read
 from toeplix.training.loop import fit
 
+pytestmark = pytest.mark.slow
+
 CASES = {arch: {"arch": arch} for arch in ARCHITECTURES} | {
     "toeplitz-heads-kernels": {"heads": 4, "kernels": 2, "gate": False},
     "toeplitz-sequential-frozen": {"heads": 2, "sequential": 2, "frozen": "random"},
