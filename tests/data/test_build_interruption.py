@@ -69,7 +69,7 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from toeplix import cli
 from toeplix.data import building
-building.ALONE, building.BATCH = 0, {build_worker.SMALL}
+building.ONE_PROCESS_CHARACTERS, building.BATCH_CHARACTERS = 0, {build_worker.SMALL}
 append = building.Growing.append
 def slowly(*arguments):
     time.sleep(0.05)  # time to be hit

@@ -12,10 +12,8 @@ from toeplix.experiments import retention
 from toeplix.experiments.engine import rows, text_probe
 from toeplix.experiments.engine.collect import results_file
 
-pytestmark = pytest.mark.slow
-
 TEXT = "to be or not to be, that is the question, and so on until the end of the text. "
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = [pytest.mark.usefixtures("unchecked"), pytest.mark.slow]
 
 
 @pytest.fixture

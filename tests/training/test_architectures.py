@@ -13,8 +13,6 @@ from toeplix.architectures import ARCHITECTURES
 from toeplix.training.logs import read
 from toeplix.training.loop import fit
 
-pytestmark = pytest.mark.slow
-
 CASES = {arch: {"arch": arch} for arch in ARCHITECTURES} | {
     "toeplitz-heads-kernels": {"heads": 4, "kernels": 2, "gate": False},
     "toeplitz-sequential-frozen": {"heads": 2, "sequential": 2, "frozen": "random"},
@@ -28,7 +26,7 @@ CASES = {arch: {"arch": arch} for arch in ARCHITECTURES} | {
 }
 SMALL = {"depth": 2, "steps": 9, "warmup": 1, "save_every": 3, "log_every": 1, "eval_every": 6}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

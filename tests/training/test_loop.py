@@ -23,10 +23,8 @@ from toeplix.training.batches import Batches, digest
 from toeplix.training.loop import Diverged, fit
 from toeplix.training.signals import Stopped
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,9 @@ from toeplix.hub import from_core, to_core
 from toeplix.training.logs import read
 from toeplix.training.loop import fit
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*pin_memory:UserWarning"),  # without a GPU
     pytest.mark.usefixtures("one_thread"),
 ]
