@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: browser demo test fuzz check bench report format clean
+.PHONY: browser demo test quick fuzz check bench report format clean
 
 demo: .venv/ready  ## train a small model here and now, no data needed
 	$(BIN)/python -m toeplix demo
 
 test: .venv/ready browser  ## run all tests, a process for each core
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+quick: .venv/ready  ## the tests that take little time: for the working loop, not before a merge
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
 
 browser:  ## for the tests of the explorer's page: Debian's chromium, installed where that is allowed
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
@@ -25,10 +28,11 @@ SEED ?= 0
 fuzz: .venv/ready  ## damaged files, hostile command lines and requests: make fuzz MINUTES=5 SEED=0
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED)
 
-check: .venv/ready  ## format, lint, types
+check: .venv/ready  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: .venv/ready  ## the operator beside its alternatives, as ratios
 	$(BIN)/python -m toeplix bench ops

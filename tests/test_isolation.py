@@ -18,6 +18,8 @@ from toeplix.hub import NearLinearCache, from_core
 from toeplix.inference.generation import generate
 from toeplix.serving.batch import batch
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["one_thread"]  # a fixture
 
 LONG = SMALL | {"context": 200}  # filters so long that decoders are near-linear

@@ -42,18 +42,14 @@ def test_import_adds_little_to_torch():
     assert third_party <= {"toeplix", "jaxtyping", "wadler_lindig", "numpy", "safetensors", "torch"}
 
 
-def test_imports_point_one_way():
-    """ops knows nothing above it; the package knows nothing of tests."""
+def test_the_package_knows_nothing_of_tests():
+    """Layers inside the package are import-linter's to check (`make check`)."""
     for file in (ROOT / "toeplix").rglob("*.py"):
-        inside_ops = "ops" in file.relative_to(ROOT / "toeplix").parts
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
-            for name in names:
-                assert not name.startswith("tests"), file
-                if inside_ops and name.startswith("toeplix"):
-                    assert name.startswith("toeplix.ops"), f"{file} imports {name}"
+            assert not any(name.partition(".")[0] == "tests" for name in names), file
 
 
 def test_the_readme_runs():
@@ -62,13 +58,6 @@ def test_the_readme_runs():
     assert blocks
     for block in blocks:
         run(block)
-
-
-def test_the_readme_maps_every_file():
-    text = (ROOT / "README.md").read_text()
-    for file in (ROOT / "toeplix").rglob("*.py"):
-        if file.name != "__init__.py":
-            assert file.name in text, f"{file.relative_to(ROOT)} is not in the README's file map"
 
 
 def test_versions_agree():

@@ -8,23 +8,9 @@ Names are imported when they are first used: PyTorch takes seconds to import, in
 could not yet handle Ctrl-C, and `toeplix --version` needs none of it.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
-
-if TYPE_CHECKING:
-    from toeplix.architectures import build
-    from toeplix.checkpoint import load, save
-    from toeplix.config import Model
-    from toeplix.ops import (
-        decoder,
-        toeplitz,
-        toeplitz_continued,
-        toeplitz_packed,
-        toeplitz_padded,
-        toeplitz_windowed,
-    )
 
 __all__ = [
     "Model",
@@ -40,21 +26,38 @@ __all__ = [
     "toeplitz_windowed",
 ]
 
-_MODULES = {
-    "Model": "toeplix.config",
-    "build": "toeplix.architectures",
-    "load": "toeplix.checkpoint",
-    "save": "toeplix.checkpoint",
-}
+if TYPE_CHECKING:
+    from toeplix.architectures import build
+    from toeplix.checkpoint import load, save
+    from toeplix.config import Model
+    from toeplix.ops import (
+        decoder,
+        toeplitz,
+        toeplitz_continued,
+        toeplitz_packed,
+        toeplitz_padded,
+        toeplitz_windowed,
+    )
+else:
+    _MODULES = {
+        "Model": "toeplix.config",
+        "build": "toeplix.architectures",
+        "load": "toeplix.checkpoint",
+        "save": "toeplix.checkpoint",
+    }
+    _SUBMODULES = ("architectures", "checkpoint", "config", "ops")
 
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used: torch takes seconds, and `--help` needs none."""
+        from importlib import import_module
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES.get(name, "toeplix.ops")), name)
-    globals()[name] = value
-    return value
+        if name in _SUBMODULES:
+            return import_module(f"toeplix.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module 'toeplix' has no attribute {name!r}")
+        found = getattr(import_module(_MODULES.get(name, "toeplix.ops")), name)
+        globals()[name] = found
+        return found
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_SUBMODULES})

@@ -37,8 +37,9 @@ TOKENS, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 CONTROL = ("bos_token", "eos_token", "pad_token")
 PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SINES = ".filter."  # Hyena's network of sines: never below float32, whatever the rest is in
-SHOWN = 5  # names in a message
-SPARE = 2**16  # numbers that a model may have beyond four times its file, to say what is missing
+MAX_SHOWN_NAMES = 5  # names in a message
+# numbers that a model may have beyond four times its file, to say what is missing
+SPARE_NUMBERS = 2**16
 
 
 def save(
@@ -110,7 +111,7 @@ def contents(file: Path, *, check: bool = True) -> tuple[dict[str, torch.Tensor]
 def bounded(count: int, weights: Mapping[str, torch.Tensor], file: object) -> None:
     """Refuse a record whose model is far larger than the file, before anything of it is built."""
     there = sum(value.numel() for value in weights.values())
-    if count > 4 * there + SPARE:
+    if count > 4 * there + SPARE_NUMBERS:
         raise DamagedFile(
             f"{file} does not fit its configuration: a model of these sizes has {count:,} numbers, "
             f"the file {there:,}"
@@ -150,7 +151,7 @@ def configured(text: str, file: Path) -> Model:
         record = compat.model_record(parse_json(text))
         known = {field.name for field in dataclasses.fields(Model)}
         if unknown := sorted(set(record) - known):
-            names = ", ".join(printable(name)[:40] for name in unknown[:SHOWN])
+            names = ", ".join(printable(name)[:40] for name in unknown[:MAX_SHOWN_NAMES])
             raise ValueError(f"settings unknown to this version: {names}")
         return Model(**record)
     except (TypeError, ValueError) as problem:
@@ -234,5 +235,5 @@ def _compare(
 def _names(found: list[str]) -> str:
     if not found:
         return "nothing"
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"{[printable(name)[:80] for name in found[:SHOWN]]}{more}"
+    more = f" and {len(found) - MAX_SHOWN_NAMES} more" if len(found) > MAX_SHOWN_NAMES else ""
+    return f"{[printable(name)[:80] for name in found[:MAX_SHOWN_NAMES]]}{more}"

@@ -9,7 +9,7 @@ from toeplix.files import printable
 
 MAX_SIZE = 2**31 - 1  # of integers that have no limit of their own
 MAX_SEED = 2**63 - 1  # what every generator takes
-SHOWN = 60  # characters of a value in a message
+MAX_SHOWN_CHARACTERS = 60  # characters of a value in a message
 
 
 def check_fields(
@@ -60,4 +60,8 @@ def _shown(value: object) -> str:
         text = printable(repr(value))
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
         text = f"a {type(value).__name__} too large to show"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]}...{text[-SHOWN // 2 :]}"
+    return (
+        text
+        if len(text) <= MAX_SHOWN_CHARACTERS
+        else f"{text[: MAX_SHOWN_CHARACTERS // 2]}...{text[-MAX_SHOWN_CHARACTERS // 2 :]}"
+    )

@@ -13,6 +13,8 @@ import typer
 from toeplix.cli import exits
 from toeplix.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 COMMAND = f"{sys.executable} -m toeplix"
 
 

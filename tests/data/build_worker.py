@@ -13,7 +13,7 @@ SMALL = 2**11  # characters of a batch
 
 def slow_build(recipe: Recipe, directory: Path) -> None:
     """Batch by batch, each one safe on disk, with time to be hit."""
-    building.BATCH = SMALL
+    building.BATCH_CHARACTERS = SMALL
     build(recipe, directory, processes=1, every=0, report=_rest)
 
 
@@ -23,7 +23,7 @@ def _rest(progress: Progress) -> None:
 
 def build_with_little_room(recipe: Recipe, directory: Path, room: int, told: Connection) -> None:
     """No file may grow beyond `room` bytes: what a full disk looks like to a process."""
-    building.BATCH = SMALL
+    building.BATCH_CHARACTERS = SMALL
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     with contextlib.closing(told):
         try:

@@ -62,8 +62,8 @@ def _cache(tmp_path_factory, monkeypatch):
 @pytest.fixture
 def pooled(monkeypatch):
     """Processes at once, and many small batches for them."""
-    monkeypatch.setattr(building, "ALONE", 0)
-    monkeypatch.setattr(building, "BATCH", build_worker.SMALL)
+    monkeypatch.setattr(building, "ONE_PROCESS_CHARACTERS", 0)
+    monkeypatch.setattr(building, "BATCH_CHARACTERS", build_worker.SMALL)
 
 
 def whole(folder):

@@ -15,6 +15,8 @@ from tests.data import build_worker
 from tests.data.conftest import make_texts, whole, write_lines
 from toeplix.data import Recipe, Store, build
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def context():
@@ -67,7 +69,7 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from toeplix.cli.main import main
 from toeplix.data import building
-building.ALONE, building.BATCH = 0, {build_worker.SMALL}
+building.ONE_PROCESS_CHARACTERS, building.BATCH_CHARACTERS = 0, {build_worker.SMALL}
 append = building.Growing.append
 def slowly(*arguments):
     time.sleep(0.05)  # time to be hit

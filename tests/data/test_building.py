@@ -54,7 +54,7 @@ def test_work_that_was_done_is_not_done_again(recipe, store, tmp_path, monkeypat
         if progress.documents > 200:
             raise Stopped
 
-    monkeypatch.setattr(building, "BATCH", build_worker.SMALL)
+    monkeypatch.setattr(building, "BATCH_CHARACTERS", build_worker.SMALL)
     with pytest.raises(Stopped):
         build(recipe, tmp_path, processes=1, report=stop)
     (tmp_path / ".progress.json.123").write_text("left by a process that was killed")
@@ -124,7 +124,7 @@ def test_the_held_out_share_is_what_was_asked_for():
 
 
 def test_the_tokenizer_learns_from_a_bounded_sample_of_all_parts(tmp_path, texts, monkeypatch):
-    monkeypatch.setattr(building, "SAMPLE", 20_000)
+    monkeypatch.setattr(building, "TOKENIZER_SAMPLE_BYTES", 20_000)
     names = [write_lines(tmp_path / f"{n}.jsonl", texts[100 * n : 100 * n + 100]) for n in range(4)]
     recipe = Recipe(sources=tuple(names), val_fraction=0.5)
     sample = list(building._sample(recipe, resolve(names)))

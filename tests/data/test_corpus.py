@@ -2,7 +2,7 @@
 
 import json
 
-from toeplix.data.corpus import LEAST, modules, python_corpus
+from toeplix.data.corpus import MIN_CHARACTERS, modules, python_corpus
 
 
 def test_the_corpus_of_this_python():
@@ -11,7 +11,7 @@ def test_the_corpus_of_this_python():
     texts = {row["name"]: row["text"] for row in rows}
     assert len(texts) == len(rows)
     assert sum(map(len, texts.values())) > 1_500_000
-    assert min(map(len, texts.values())) >= LEAST
+    assert min(map(len, texts.values())) >= MIN_CHARACTERS
     assert "JSON (JavaScript Object Notation)" in texts["json"]
     assert "JSONEncoder.default\n\nImplement this method" in texts["json.encoder"]
     assert not [name for name in texts if {"test", "tests"} & set(name.split("."))]
@@ -21,7 +21,7 @@ def test_the_corpus_of_this_python():
 
 
 def test_modules_are_parsed_and_never_imported(tmp_path):
-    long = "word " * LEAST
+    long = "word " * MIN_CHARACTERS
     for name in ("b.py", "a/__init__.py", "a/inner.py", "test/x.py", "site-packages/y.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(

@@ -12,6 +12,8 @@ from tests.data.test_commands import toeplix  # noqa: F401 - a fixture
 from toeplix.data import Recipe, build, building
 from toeplix.files.locking import locked
 
+pytestmark = pytest.mark.slow
+
 
 def tree(folder):
     return {
@@ -99,7 +101,7 @@ def test_a_build_that_succeeds_leaves_no_lock(toeplix, place):  # noqa: F811
 
 def test_what_was_done_stays_when_a_build_fails_late(place, monkeypatch):
     """There is something to go on with."""
-    monkeypatch.setattr(building, "BATCH", 100)
+    monkeypatch.setattr(building, "BATCH_CHARACTERS", 100)
     texts = make_texts(30)
     source = write_lines(place / "late.jsonl", texts)
     with open(source, "a") as file:

@@ -52,7 +52,7 @@ def test_the_number_of_processes_changes_nothing(recipe, tmp_path):
 
 @pytest.mark.parametrize("moment", range(1, 12, 2))
 def test_stopped_at_any_moment_the_split_comes_out_the_same(recipe, tmp_path, monkeypatch, moment):
-    monkeypatch.setattr(building, "BATCH", build_worker.SMALL)
+    monkeypatch.setattr(building, "BATCH_CHARACTERS", build_worker.SMALL)
     expected = whole(build(recipe, tmp_path / "whole").directory)
     seen = []
 

@@ -71,7 +71,7 @@ def test_the_fast_way_beside_every_character(tokenizer, encoder):
 
 
 def test_the_memory_of_pieces_is_bounded(tokenizer, monkeypatch):
-    monkeypatch.setattr("toeplix.data.encoding.REMEMBERED", 10)
+    monkeypatch.setattr("toeplix.data.encoding.MAX_CACHED_PIECES", 10)
     encoder = Encoder(tokenizer)
     long = "x" * 1000
     for number in range(50):

@@ -25,7 +25,7 @@ def copy(store, tmp_path):
 
 @pytest.fixture
 def settled(monkeypatch):
-    monkeypatch.setattr(verification, "SETTLED", 0)
+    monkeypatch.setattr(verification, "SETTLED_NANOSECONDS", 0)
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ class Halt(BaseException):
 
 @pytest.fixture
 def unfinished(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("toeplix.data.building.BATCH", 2**11)
+    monkeypatch.setattr("toeplix.data.building.BATCH_CHARACTERS", 2**11)
 
     def stop(progress):
         if progress.documents > 200:

@@ -1,8 +1,11 @@
 """The benchmark of evaluation: real requests, and a report with every contender."""
 
+import pytest
 from rich.console import Console
 
 from toeplix.profiling.bench import evaluation
+
+pytestmark = pytest.mark.slow
 
 SIZES = {"dim": 8, "depth": 1, "vocab": 300, "context": 64}
 

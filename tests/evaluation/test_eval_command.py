@@ -15,6 +15,8 @@ from toeplix.evaluation import harness, paper
 from toeplix.evaluation.harness import labels, manager, sample_error
 from toeplix.evaluation.table import full_table
 
+pytestmark = pytest.mark.slow
+
 
 def run(monkeypatch, *arguments):
     monkeypatch.setattr("sys.argv", ["toeplix", "eval", *map(str, arguments)])

@@ -10,6 +10,8 @@ from toeplix import Model, build, save
 from toeplix.evaluation.model import Checkpoint, settings
 from toeplix.evaluation.truncation import room
 
+pytestmark = pytest.mark.slow
+
 LONG = "the sun is hot, ice is not. " * 12
 
 

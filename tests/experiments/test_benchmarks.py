@@ -7,6 +7,8 @@ from toeplix.experiments import SCALES, benchmarks
 from toeplix.experiments.engine.collect import collect
 from toeplix.experiments.engine.report import draw
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("unchecked")
 def test_scores_of_what_there_is_data_for(tmp_path, monkeypatch):

@@ -11,6 +11,8 @@ from toeplix.data import Recipe, build
 from toeplix.experiments.demo import runs
 from toeplix.spectral import symbol
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_demo_leaves_what_it_says(tmp_path):
     command = [sys.executable, "-m", "toeplix", "demo", "--out", str(tmp_path / "demo")]

@@ -13,7 +13,7 @@ from toeplix.experiments.engine import rows, text_probe
 from toeplix.experiments.engine.collect import results_file
 
 TEXT = "to be or not to be, that is the question, and so on until the end of the text. "
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = [pytest.mark.usefixtures("unchecked"), pytest.mark.slow]
 
 
 @pytest.fixture

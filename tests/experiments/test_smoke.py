@@ -8,6 +8,8 @@ from toeplix.experiments.engine.claims import CLAIMS
 from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.report import draw
 
+pytestmark = pytest.mark.slow
+
 SMOKE = SCALES["smoke"]
 
 

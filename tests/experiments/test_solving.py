@@ -30,7 +30,7 @@ CASE = Case(
     lr=1e-2,
     eval_sequences=32,
 )
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = [pytest.mark.usefixtures("unchecked"), pytest.mark.slow]
 
 
 def test_a_filter_learns_a_constant_lag(tmp_path):

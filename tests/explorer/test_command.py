@@ -12,6 +12,8 @@ import pytest
 
 from toeplix.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 

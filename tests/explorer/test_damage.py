@@ -161,7 +161,7 @@ def test_links_that_lead_to_themselves(tmp_path):
 
 def test_a_line_without_end_is_passed(tmp_path, monkeypatch):
     """Otherwise a reader waits for it for ever, and rows after it are never seen."""
-    monkeypatch.setattr("toeplix.explorer.runs.CHUNK", 100)
+    monkeypatch.setattr("toeplix.explorer.runs.CHUNK_BYTES", 100)
     (tmp_path / METRICS).write_bytes(b"x" * 250 + b"\n" + b'{"step": 1}\n')
     cursor, rows, damaged = "", [], 0
     for _ in range(9):

@@ -19,6 +19,8 @@ from toeplix.data import Tokenizer
 from toeplix.explorer.app import explorer
 from toeplix.training.logs import METRICS
 
+pytestmark = pytest.mark.slow
+
 VIEWS = ("runs", "write", "symbols", "filters", "reach", "claims")
 CANVASES = {
     "runs": ["runs-chart"],

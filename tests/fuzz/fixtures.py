@@ -69,7 +69,7 @@ def _texts(folder: Path) -> None:
 def _stores() -> None:
     from toeplix.data import Recipe, building
 
-    building.BATCH = 2000  # so that a build can stop between its batches
+    building.BATCH_CHARACTERS = 2000  # so that a build can stop between its batches
     recipe = Recipe(sources=("texts/toy.jsonl",), vocab=300, val_fraction=0.1)
     building.build(recipe, "store", processes=1)
 

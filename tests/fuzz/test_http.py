@@ -11,6 +11,8 @@ from toeplix.serving.limits import Limits
 from toeplix.serving.server import running
 from toeplix.serving.service import open_service
 
+pytestmark = pytest.mark.slow
+
 CASES, SECONDS = 320, 6.0  # of each: whatever is over first
 
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.fuzz import operator_campaign
 from tests.fuzz.operator_cases import CASES, check, read, written
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("TOEPLIX_FUZZ_EXAMPLES", "60"))
 
 

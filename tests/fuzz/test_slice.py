@@ -12,6 +12,8 @@ from tests.fuzz.command_cases import commands
 from tests.fuzz.command_lines import BASES
 from tests.fuzz.formats import decoded, joined, parts, safetensors
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -12,6 +12,8 @@ from toeplix import Model
 from toeplix.hub import NearLinearCache
 from toeplix.inference.generation import generate
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["one_thread", "twins"]  # fixtures
 
 LONG_HYENA = Model(**(SMALL | {"context": 200}), arch="hyena")

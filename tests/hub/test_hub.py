@@ -33,6 +33,8 @@ from toeplix.hub import (
 )
 from toeplix.inference.generation import generate
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["one_thread", "twins"]  # fixtures
 
 

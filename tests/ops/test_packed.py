@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.ops.oracle import random_pair, spelled_out
 from toeplix import toeplitz_packed, toeplitz_padded
-from toeplix.ops.packed import SHORT, SLACK, groups
+from toeplix.ops.packed import MIN_LENGTH_RATIO, SHORT_SEGMENT, groups
 from toeplix.ops.paths import PATHS
 
 
@@ -100,6 +100,6 @@ def test_the_work_is_near_the_sum_of_the_documents(lengths):
     starts = torch.tensor([0, *lengths[:-1]]).cumsum(0)
     made = groups(x, 5000, starts, torch.tensor(lengths))
     work = sum(group.real.numel() for group in made)
-    assert work <= total / SLACK + SHORT * len(lengths)
+    assert work <= total / MIN_LENGTH_RATIO + SHORT_SEGMENT * len(lengths)
     covered = torch.cat([group.positions[group.real] for group in made])
     assert torch.equal(covered.sort().values, torch.arange(total))

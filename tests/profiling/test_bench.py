@@ -13,6 +13,8 @@ from toeplix.profiling import timing
 from toeplix.profiling.bench import decoding, operator, tune
 from toeplix.profiling.bench.alternatives import ALTERNATIVES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
 @pytest.mark.parametrize("heads", [1, 3])
@@ -71,7 +73,7 @@ def test_a_row_and_its_tables():
 
 def test_the_sizes_are_those_that_were_asked_for():
     assert len(operator.sizes(2**62)) == 40
-    assert {size.time for size in operator.sizes(operator.QUICK)} == set(operator.TIMES)
+    assert {size.time for size in operator.sizes(operator.QUICK_ELEMENTS)} == set(operator.TIMES)
 
 
 def test_decoding_rows(monkeypatch):

@@ -9,6 +9,8 @@ from toeplix.architectures import forward_flops
 from toeplix.mixers.filter import Filter
 from toeplix.profiling.bench import inference, training
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("way", ["history", "concatenate"])
 def test_the_ways_to_decode_agree(way):
@@ -63,7 +65,7 @@ def test_tables_of_small_models(capsys):
     found = inference.decoding_rows(console, contexts=[64], dim=16, depth=1)
     assert {row["way"] for row in found["rows"]} == set(inference.WAYS)
     found = training.run(console, dim=16, depth=1, batch=2, context=16, seconds=0.0)
-    assert {row["case"] for row in found["rows"]} == {*training.CASES, training.PLAIN}
+    assert {row["case"] for row in found["rows"]} == {*training.CASES, training.PLAIN_TOEPLITZ}
     assert all(row["milliseconds"] > 0 for row in found["rows"])
     shown = capsys.readouterr().out
     assert "worst over median" in shown

@@ -28,7 +28,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(checkpoint):
-    limits = Limits(rows=6, queue=40, tokens=400, prompt=300, choices=8, body=4000, patience=0.5)
+    limits = Limits(rows=6, queue=40, tokens=400, prompt=300, choices=8, body=4000)
     with running(open_service(checkpoint, "tiny", limits)) as server:
         yield server
 

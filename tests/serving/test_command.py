@@ -15,6 +15,8 @@ from toeplix.cli.main import main
 from toeplix.config import Model
 from toeplix.profiling.bench import serving
 
+pytestmark = pytest.mark.slow
+
 KEY = "Authorization: Bearer sesame"
 
 

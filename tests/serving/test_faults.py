@@ -1,7 +1,9 @@
 """What goes wrong: bad requests, large and slow ones, clients that leave, a server that fails."""
 
 import json
+import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ from tests.serving.raw import answer, ask, connect, exchange, post
 from toeplix.serving.limits import Limits
 from toeplix.serving.server import running
 from toeplix.serving.service import open_service
+
+PATIENT = 120.0  # seconds
 
 
 @pytest.mark.parametrize(
@@ -92,46 +96,61 @@ def test_bad_bytes(server, data, status, words):
     assert words in body
 
 
-def test_a_slow_body_is_not_waited_for(server):
+def test_a_slow_body_is_not_waited_for(checkpoint):
     whole = post("/v1/completions", b'{"model": "tiny"}')
-    with connect(server) as there:
+    service = open_service(checkpoint, "tiny", Limits(patience=0.5))
+    with running(service) as impatient, connect(impatient) as there:
         there.sendall(whole[:-5])
         status, _, body = answer(there)
     assert status == 408
     assert b"did not arrive within 0.5 seconds" in body
 
 
-def gone(service, seconds=20.0):
-    """Whether nothing is left to do."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if service.engine.counts.running == service.engine.counts.waiting == 0:
-            return True
+def wait_until(condition):
+    """The limit is far above what a busy machine needs: only a defect takes it."""
+    end = time.monotonic() + PATIENT
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
-    return False
+
+
+def wait_until_idle(service):
+    wait_until(lambda: service.engine.counts.running == service.engine.counts.waiting == 0)
+
+
+class Valve:
+    """Lets a model take so many steps, and no more before it is opened: no test depends on a pace."""
+
+    def __init__(self, model, steps=0):
+        self._step, self._permits, self.opened = model.step, threading.Semaphore(steps), False
+
+    def __call__(self, *given):
+        end = time.monotonic() + PATIENT
+        while not self.opened and not self._permits.acquire(timeout=0.01):
+            assert time.monotonic() < end, "nobody opened the valve"
+        return self._step(*given)
+
+
+@pytest.fixture
+def valve(service, monkeypatch):
+    valve = Valve(service.model, steps=10)
+    monkeypatch.setattr(service.model, "step", valve)
+    yield valve
+    valve.opened = True
+    wait_until_idle(service)
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_the_work_ends_when_the_client_leaves(server, service, stream, monkeypatch):
-    step = service.model.step
-
-    def slow(*given):
-        time.sleep(0.02)
-        return step(*given)
-
-    monkeypatch.setattr(service.model, "step", slow)
+def test_the_work_ends_when_the_client_leaves(server, service, stream, valve):
     before, lost = service.engine.counts.drawn, service.metrics.lost._value.get()
     body = json.dumps({"model": "tiny", "prompt": "x", "max_tokens": 400, "stream": stream, "n": 2})
     with connect(server) as there:
         there.sendall(post("/v1/completions", body.encode()))
-        while service.engine.counts.drawn < before + 10:
-            time.sleep(0.01)
-    assert gone(service)
+        wait_until(lambda: service.engine.counts.drawn >= before + 10)
+    wait_until(lambda: service.metrics.lost._value.get() == lost + 1)
+    valve.opened = True
+    wait_until_idle(service)
     assert service.engine.counts.drawn < before + 400, "800 tokens were asked for"
-    until = time.monotonic() + 10
-    while service.metrics.lost._value.get() == lost and time.monotonic() < until:
-        time.sleep(0.01)
-    assert service.metrics.lost._value.get() == lost + 1
 
 
 def test_a_failure_is_told_without_its_words_and_others_go_on(server, service, monkeypatch):
@@ -161,49 +180,60 @@ def test_a_failure_is_told_without_its_words_and_others_go_on(server, service, m
 
 @pytest.fixture
 def strict(checkpoint):
-    """A server that takes little, slowly, with a key."""
-    limits = Limits(rows=1, queue=2, tokens=50, timeout=2.0)
-    service = open_service(checkpoint, "tiny", limits)
-    step = service.model.step
-
-    def slow(*given):
-        time.sleep(0.05)
-        return step(*given)
-
-    service.model.step = slow
+    """A server that takes little, with a key, and whose model waits."""
+    service = open_service(checkpoint, "tiny", Limits(rows=1, queue=2, tokens=50, timeout=PATIENT))
+    service.model.step = Valve(service.model)
     with running(service, key="right") as server:
         yield server
+        service.model.step.opened = True
 
 
-def test_queue_time_and_key(strict):
-    asked = json.dumps({"model": "tiny", "prompt": "x", "max_tokens": 50, "n": 2}).encode()
-    small = json.dumps({"model": "tiny", "prompt": "x", "max_tokens": 2}).encode()
-    right = "Authorization: Bearer right"
+RIGHT = "Authorization: Bearer right"
+LARGE, LITTLE = (
+    json.dumps({"model": "tiny", "prompt": "x", "max_tokens": tokens, "n": n}).encode()
+    for tokens, n in ((50, 2), (2, 1))
+)
+
+
+def test_the_key(strict):
     for wrong in ("X: y", "Authorization: Bearer wrong", "Authorization: Basic right"):
-        status, headers, body = exchange(strict, post("/v1/completions", small, wrong))
+        status, headers, body = exchange(strict, post("/v1/completions", LITTLE, wrong))
         assert (status, headers["www-authenticate"]) == (401, "Bearer")
         assert json.loads(body)["error"]["code"] == "invalid_api_key"
     status, _, body = exchange(strict, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (status, json.loads(body)) == (200, {"status": "ok"})
     assert exchange(strict, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")[0] == 401
+
+
+def test_a_full_queue_and_the_end(strict):
+    counts = strict.service.engine.counts
     with connect(strict) as first, connect(strict) as second:
-        first.sendall(post("/v1/completions", asked, right))
-        while not strict.service.engine.counts.running:
-            time.sleep(0.01)
-        second.sendall(post("/v1/completions", asked, right))
-        while not strict.service.engine.counts.waiting:
-            time.sleep(0.01)
-        status, headers, _ = exchange(strict, post("/v1/completions", small, right))
+        first.sendall(post("/v1/completions", LARGE, RIGHT))
+        wait_until(lambda: counts.running)
+        second.sendall(post("/v1/completions", LARGE, RIGHT))
+        wait_until(lambda: counts.waiting)
+        status, headers, _ = exchange(strict, post("/v1/completions", LITTLE, RIGHT))
         assert (status, headers["retry-after"]) == (429, "1")
-        for there in (first, second):
-            status, _, body = answer(there)
-            assert status == 504
-            assert b"took more than 2" in body
-    assert gone(strict.service)
-    assert exchange(strict, post("/v1/completions", small, right))[0] == 200
+        strict.service.model.step.opened = True
+        assert [answer(there)[0] for there in (first, second)] == [200, 200]
+    wait_until_idle(strict.service)
+    assert exchange(strict, post("/v1/completions", LITTLE, RIGHT))[0] == 200
     strict.service.engine.drain()
-    status, headers, _ = exchange(strict, post("/v1/completions", small, right))
+    status, headers, _ = exchange(strict, post("/v1/completions", LITTLE, RIGHT))
     assert (status, headers["retry-after"]) == (503, "1")
+
+
+def test_an_answer_that_takes_too_long(strict):
+    """The model waits, so nothing but the time ends the answer; then the server goes on."""
+    generous = strict.service.limits
+    strict.service.limits = replace(generous, timeout=0.3)
+    status, _, body = exchange(strict, post("/v1/completions", LARGE, RIGHT))
+    assert status == 504
+    assert b"took more than 0.3 seconds" in body
+    strict.service.limits = generous
+    strict.service.model.step.opened = True
+    wait_until_idle(strict.service)
+    assert exchange(strict, post("/v1/completions", LITTLE, RIGHT))[0] == 200
 
 
 def test_metrics(server):

@@ -9,6 +9,8 @@ import torch
 
 from toeplix.inference.generation import Sampling, generate
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def client(server):

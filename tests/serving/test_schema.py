@@ -16,6 +16,8 @@ from toeplix.serving.limits import Limits
 from toeplix.serving.server import running
 from toeplix.serving.service import open_service
 
+pytestmark = pytest.mark.slow
+
 KEY = "Authorization: Bearer sesame"
 EXAMPLES = 8  # of an operation, when fuzzing
 

@@ -10,6 +10,8 @@ import pytest
 from tests.serving.test_command import refused
 from toeplix.serving.service import named
 
+pytestmark = pytest.mark.slow
+
 DEEP = "[" * 100_000
 
 

@@ -19,6 +19,8 @@ from toeplix.reports import spectrum_page, spectrum_rows
 from toeplix.reports.errata import TABLE, published_rule, sampled, table
 from toeplix.reports.filters import Layer, layers
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"vocab": 20, "context": 32, "dim": 8, "depth": 2}
 
 

@@ -160,7 +160,7 @@ def test_higher_precision_alone_says_the_same(monkeypatch):
     """Every arc left to fixed point: two ways through the proof, one answer."""
     kernel = noise(3, 12, seed=2)
     expected = [found.index for found in indices(kernel)]
-    monkeypatch.setattr(arcs, "RESOLVED", 1e15)
+    monkeypatch.setattr(arcs, "RESOLVED_ERROR_BOUNDS", 1e15)
     assert [found.index for found in indices(kernel)] == expected
 
 

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 
 from toeplix.mixers.filter import Filter
 from toeplix.spectral import indices
-from toeplix.spectral.null_distribution import VARIANCE, Null, noise, simulated, untrained
+from toeplix.spectral.null_distribution import VARIANCE_PER_TAP, Null, noise, simulated, untrained
 
 
 @pytest.mark.parametrize("taps", [64, 200, 512])
@@ -41,7 +41,7 @@ def test_the_variance_is_rices_integral():
     edges = [1e-2, *turns]
     total = 2 * sum(quad(covariance, a + 1e-7, b - 1e-7)[0] for a, b in pairwise(edges))
     near = -math.log(1e-2**2 / 12) / 12 * 1e-2 * 2  # the logarithm at 0
-    assert (total + near) / math.pi == pytest.approx(VARIANCE, abs=0.003)
+    assert (total + near) / math.pi == pytest.approx(VARIANCE_PER_TAP, abs=0.003)
 
 
 def test_few_taps_are_counted():

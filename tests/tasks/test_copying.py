@@ -69,7 +69,7 @@ def test_labels_are_the_next_tokens(sizes):
     ):
         assert batch.inputs.shape == batch.labels.shape
         assert batch.inputs.dtype == batch.labels.dtype == np.int64
-        assert batch.inputs.max() < vocab + copying.SIGNS
+        assert batch.inputs.max() < vocab + copying.CONTROL_TOKENS
         for _, label, whole, place in labelled(batch):
             assert label == whole[place + 1]
 

@@ -26,7 +26,7 @@ CASES = {arch: {"arch": arch} for arch in ARCHITECTURES} | {
 }
 SMALL = {"depth": 2, "steps": 9, "warmup": 1, "save_every": 3, "log_every": 1, "eval_every": 6}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

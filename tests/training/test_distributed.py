@@ -12,6 +12,8 @@ from tests.toy import toy_store
 from tests.training.test_loop import ARGUMENTS, ROOT, call, losses, rows
 from toeplix import load
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):

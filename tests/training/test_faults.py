@@ -15,7 +15,7 @@ from toeplix.training.logs import read
 from toeplix.training.loop import fit
 from toeplix.training.presets import preset
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from toeplix.training.loop import Diverged, fit
 from toeplix.training.signals import Stopped
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

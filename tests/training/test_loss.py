@@ -21,7 +21,7 @@ def gradients(value, *inputs):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 2, 15, 16, 17, 40])
 def test_equals_the_plain_loss(bias, rows, monkeypatch):
-    monkeypatch.setattr(loss, "CHUNK", 8 * 37)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS", 8 * 37)
     head = nn.Linear(5, 37, bias=bias).double()
     features = torch.randn(2, rows, 5, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(37, (2, rows))
@@ -106,7 +106,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_logits_exist_for_one_chunk_only(monkeypatch):
-    monkeypatch.setattr(loss, "CHUNK", 10 * 100)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS", 10 * 100)
     head = nn.Linear(4, 100, bias=False)
     features, labels = torch.randn(300, 4, requires_grad=True), torch.randint(100, (300,))
     with Largest() as seen:

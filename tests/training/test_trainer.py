@@ -16,6 +16,7 @@ from toeplix.training.loop import fit
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*pin_memory:UserWarning"),  # without a GPU
     pytest.mark.usefixtures("one_thread"),
 ]

@@ -10,7 +10,7 @@ from rich.console import Console
 from toeplix.files import MARK, check_output, write_output
 
 bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
-MOST = 1e6  # seconds or megabytes
+MAX_AMOUNT = 1e6  # seconds or megabytes
 
 
 Threads = Annotated[
@@ -38,7 +38,7 @@ def ops(
     full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too: long.")] = False,
     seconds: Annotated[
         float,
-        typer.Option(min=0.01, max=MOST, help="Time for each contender at each size."),
+        typer.Option(min=0.01, max=MAX_AMOUNT, help="Time for each contender at each size."),
     ] = 0.3,
     threads: Threads = None,
     out: Out = None,
@@ -61,7 +61,7 @@ def ops(
         file = tuning.tune(console, seconds=seconds)
         console.print(f"wrote {file}")
         return
-    most = operator.QUICK if quick else 2**62 if full else operator.USUAL
+    most = operator.QUICK_ELEMENTS if quick else 2**62 if full else operator.DEFAULT_ELEMENTS
     _report(operator.run(console, most=most, seconds=seconds), out, overwrite)
 
 
@@ -112,7 +112,9 @@ def training(
     depth: Annotated[int, typer.Option(min=1, help="Layers of all models.")] = 16,
     batch: Annotated[int, typer.Option(min=1, help="Sequences in a step.")] = 8,
     context: Annotated[int, typer.Option(min=2, help="Tokens in a sequence.")] = 512,
-    seconds: Annotated[float, typer.Option(min=0.1, max=MOST, help="Time for each model.")] = 10.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=MAX_AMOUNT, help="Time for each model.")
+    ] = 10.0,
     threads: Threads = None,
     out: Out = None,
     overwrite: Overwrite = False,
@@ -132,7 +134,9 @@ def tokenizing(
         list[str] | None,
         typer.Argument(help="Text to encode, named as in `toeplix data build`; default: python."),
     ] = None,
-    megabytes: Annotated[float, typer.Option(min=0.1, max=MOST, help="How much of it.")] = 8.0,
+    megabytes: Annotated[
+        float, typer.Option(min=0.1, max=MAX_AMOUNT, help="How much of it.")
+    ] = 8.0,
     vocab: Annotated[int, typer.Option(min=260, max=2**24, help="Size of the tokenizer.")] = 8000,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
     processes: Annotated[int | None, typer.Option(min=1, help="Ours; default: one a core.")] = None,
@@ -150,7 +154,7 @@ def tokenizing(
 @bench.command()
 def spectrum(
     seconds: Annotated[
-        float, typer.Option(min=0.01, max=MOST, help="Time for each contender.")
+        float, typer.Option(min=0.01, max=MAX_AMOUNT, help="Time for each contender.")
     ] = 1.0,
     threads: Threads = None,
     out: Out = None,
@@ -192,7 +196,9 @@ def serve(
         list[int] | None, typer.Argument(help="Clients at a time; default: 1 4 16.")
     ] = None,
     streams: Annotated[int, typer.Option(min=1, help="In the lasting part.")] = 64,
-    seconds: Annotated[float, typer.Option(min=0.1, max=MOST, help="How long it lasts.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=MAX_AMOUNT, help="How long it lasts.")
+    ] = 60.0,
     new: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 160,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of every number of clients.")] = 3,
     dim: Annotated[int, typer.Option(min=8, help="Width of the model.")] = 512,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 data = typer.Typer(
     help="Turn text into a token store to train on, and look into it.", no_args_is_help=True
 )
-SHOWN = 300  # characters of a row
+MAX_SHOWN_CHARACTERS = 300  # characters of a row
 
 
 @data.command()
@@ -101,7 +101,9 @@ def show(
         sequences = kind(store.train, context=context)
         for index in range(min(rows, len(sequences))):
             text, note = _readable(store, sequences, index)
-            console.print(f"  {text[:SHOWN]}{'...' * bool(text[SHOWN:])}{note}", markup=False)
+            if len(text) > MAX_SHOWN_CHARACTERS:
+                text = f"{text[:MAX_SHOWN_CHARACTERS]}..."
+            console.print(f"  {text}{note}", markup=False)
 
 
 @data.command()

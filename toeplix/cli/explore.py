@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from toeplix.files import printable
-from toeplix.serving.listening import listen
 
 
 def explore(
@@ -43,6 +42,7 @@ def explore(
 
     from toeplix.explorer.app import explorer
     from toeplix.serving.http_protocol import configuration
+    from toeplix.serving.listening import listen
 
     app = explorer(path, results=results, figures=figures, names=(host.lower(),))
     try:

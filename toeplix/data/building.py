@@ -48,9 +48,9 @@ from toeplix.data.workers import put_off
 from toeplix.files import printable, replace_file
 from toeplix.files.locking import locked
 
-BATCH = 2**20  # characters per batch of a worker
-ALONE = 2**25  # characters up to which starting processes costs more than it saves
-SAMPLE = 2**25  # bytes of text from which a tokenizer is learned
+BATCH_CHARACTERS = 2**20  # of one batch of a worker
+ONE_PROCESS_CHARACTERS = 2**25  # characters up to which starting processes costs more than it saves
+TOKENIZER_SAMPLE_BYTES = 2**25  # bytes of text from which a tokenizer is learned
 MAX_PROCESSES = 1024  # all are started at once
 
 
@@ -203,7 +203,7 @@ def _sample(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
     """Yield texts to train a tokenizer on: the beginnings of all parts, without validation documents."""
     texts: Iterator[str]
     if recipe.limit is None:
-        each = SAMPLE // len(parts)
+        each = TOKENIZER_SAMPLE_BYTES // len(parts)
         chosen = [parts[index] for index in shuffled(len(parts))]
         texts = itertools.chain.from_iterable(_beginning(part, each) for part in chosen)
     else:
@@ -218,7 +218,7 @@ def _sample(recipe: Recipe, parts: list[Part]) -> Iterator[str]:
             continue
         yield text
         size += len(raw)
-        if size > SAMPLE:
+        if size > TOKENIZER_SAMPLE_BYTES:
             return
     if not size:
         share = recipe.val_fraction
@@ -263,7 +263,7 @@ def _batches(parts: list[Part], progress: dict[str, Any], limit: int | None) -> 
         for text in itertools.islice(parts[number].documents(inside), left):
             texts.append(text)
             size += len(text)
-            if size >= BATCH:
+            if size >= BATCH_CHARACTERS:
                 inside, read = inside + len(texts), read + len(texts)
                 yield _Batch(texts=texts, part=number, inside=inside, read=read)
                 texts, size = [], 0
@@ -329,7 +329,7 @@ def _encoded(
     for batch in batches:
         yield batch, encode_batch(encode, val_fraction, batch.texts)
         seen += sum(map(len, batch.texts))
-        if processes > 1 and seen >= ALONE:
+        if processes > 1 and seen >= ONE_PROCESS_CHARACTERS:
             break
     else:
         return

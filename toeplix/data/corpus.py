@@ -15,8 +15,15 @@ from pathlib import Path
 
 from toeplix.files import replace_file
 
-LEAST = 400  # minimum characters of a document; shorter ones are left out
-APART = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+MIN_CHARACTERS = 400  # of a document; shorter ones are left out
+EXCLUDED_DIRECTORIES = {
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idle_test",
+    "__pycache__",
+}
 VERSION = 1  # of the rules in this file; part of the name of the cached file
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -45,7 +52,7 @@ def topics() -> Iterator[tuple[str, str]]:
     except ImportError:
         return
     for name, text in sorted(topics.items()):
-        if len(text) >= LEAST:
+        if len(text) >= MIN_CHARACTERS:
             yield f"topic {name}", text.strip() + "\n"
 
 
@@ -53,7 +60,7 @@ def modules(root: Path) -> Iterator[tuple[str, str]]:
     """Yield name and docstrings of every module below `root`, sorted by name."""
     for file in sorted(root.rglob("*.py")):
         parts = file.relative_to(root).with_suffix("").parts
-        if APART & set(parts):
+        if EXCLUDED_DIRECTORIES & set(parts):
             continue
         try:
             tree = ast.parse(file.read_bytes())
@@ -61,7 +68,7 @@ def modules(root: Path) -> Iterator[tuple[str, str]]:
             continue
         name = ".".join(part for part in parts if part != "__init__")
         text = "\n\n".join([name, *_docstrings(tree, "")]) + "\n"
-        if len(text) >= LEAST:
+        if len(text) >= MIN_CHARACTERS:
             yield name, text
 
 

@@ -22,8 +22,8 @@ from toeplix.data.tokenizer import Tokenizer, encoding
 from toeplix.data.workers import follow_parent
 
 SPLITS = ("train", "val")
-REMEMBERED = 2**18  # maximum number of cached pieces per process, about 40 MB
-SHORT = 48  # maximum characters of a cached piece
+MAX_CACHED_PIECES = 2**18  # per process, about 40 MB
+MAX_CACHED_CHARACTERS = 48  # of one piece
 
 cut = re.compile(r"(?=[ \n]\S)").split
 
@@ -42,7 +42,7 @@ class Encoder:
             with encoding():
                 coded = encode(list(texts), add_special_tokens=False)
             return [np.array(each.ids, self._dtype).tobytes() for each in coded]
-        if len(self._pieces) > REMEMBERED:
+        if len(self._pieces) > MAX_CACHED_PIECES:
             self._pieces.clear()
         look_up = self._pieces.__getitem__
         return [b"".join(map(look_up, cut(text))) for text in texts]
@@ -55,7 +55,7 @@ class _Pieces(dict[str, bytes]):
 
     def __missing__(self, piece: str) -> bytes:
         tokens = np.array(self._encode(piece, None, False, False).ids, self._dtype).tobytes()
-        if len(piece) <= SHORT:
+        if len(piece) <= MAX_CACHED_CHARACTERS:
             self[piece] = tokens
         return tokens
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from toeplix.files import field, parse_json, printable, read_json, reading, replace_file, sha256
 
 START, END, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
-LEAST = 260  # 256 bytes, three control tokens and a merge
+MIN_VOCAB = 260  # 256 bytes, three control tokens and a merge
 MAX_VOCAB = 2**22  # four times the largest in use: what a mistake looks like, or an attack
 MAX_BYTES = 2**28  # of a tokenizer.json
 TOKENS, CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -148,9 +148,9 @@ class Tokenizer:
 
 def check_vocab(vocab: int) -> None:
     """Refuse the size of a tokenizer that cannot be trained."""
-    if vocab < LEAST:
+    if vocab < MIN_VOCAB:
         raise ValueError(
-            f"vocab={vocab} must be at least {LEAST}: 256 bytes, control tokens, merges"
+            f"vocab={vocab} must be at least {MIN_VOCAB}: 256 bytes, control tokens, merges"
         )
     if vocab > MAX_VOCAB:
         raise ValueError(f"vocab={vocab} must be at most {MAX_VOCAB}")

@@ -19,8 +19,8 @@ from toeplix.data.corpus import cache_directory
 from toeplix.data.manifest import MANIFEST, digest
 from toeplix.files import read_json, replace_file
 
-SETTLED = 2 * 10**9  # nanoseconds after which a change shows in the times of a file
-CHUNK = 2**24  # numbers that are looked at together
+SETTLED_NANOSECONDS = 2 * 10**9  # nanoseconds after which a change shows in the times of a file
+CHUNK_NUMBERS = 2**24  # numbers that are looked at together
 MAX_RECORDS = 200  # of other stores that are looked at, to forget those that are gone
 
 
@@ -43,7 +43,7 @@ def is_remembered(seen: dict[str, Any]) -> bool:
 def remember(seen: dict[str, Any]) -> None:
     """Unless a file is so new that a later change might not show, or there is nowhere to write."""
     newest = max(max(each[3:]) for each in seen["files"].values())
-    if time.time_ns() - newest < SETTLED:
+    if time.time_ns() - newest < SETTLED_NANOSECONDS:
         return
     with contextlib.suppress(OSError, RuntimeError):
         file = _file(seen)
@@ -65,8 +65,8 @@ def check_ends(ends: NDArray[np.int64], total: int, least: int) -> None:
     """Places where documents end rise from 0 to `total` by at least so many."""
     if not len(ends) or ends[0] != 0 or ends[-1] != total:
         raise ValueError(f"it does not lead from 0 to {total}")
-    for begin in range(0, len(ends), CHUNK):
-        part = ends[begin : begin + CHUNK + 1]
+    for begin in range(0, len(ends), CHUNK_NUMBERS):
+        part = ends[begin : begin + CHUNK_NUMBERS + 1]
         if part.min() < 0 or part.max() > total:
             raise ValueError(f"a document lies outside of 0 to {total}")
         if len(part) > 1 and int((part[1:] - part[:-1]).min()) < least:
@@ -74,6 +74,6 @@ def check_ends(ends: NDArray[np.int64], total: int, least: int) -> None:
 
 
 def check_tokens(tokens: NDArray[Any], vocab: int) -> None:
-    for begin in range(0, len(tokens), CHUNK):
-        if (largest := int(tokens[begin : begin + CHUNK].max())) >= vocab:
+    for begin in range(0, len(tokens), CHUNK_NUMBERS):
+        if (largest := int(tokens[begin : begin + CHUNK_NUMBERS].max())) >= vocab:
             raise ValueError(f"it holds token {largest} of a vocabulary of {vocab}")

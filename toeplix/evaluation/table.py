@@ -13,13 +13,15 @@ from rich.table import Table
 from toeplix.evaluation import paper
 from toeplix.evaluation.paper import Score
 
-NOISE = 2.0  # standard errors of a difference
+NOISE_STANDARD_ERRORS = 2.0  # standard errors of a difference
 PUBLISHED = {"toeplitz": "paper: TMM", "hyena": "paper: Hyena", "transformer": "paper: Transformer"}
 
 
 def noisy(one: Score, other: Score) -> bool:
     """Whether two scores differ by no more than their errors explain."""
-    return abs(one.value - other.value) <= NOISE * math.hypot(_error(one), _error(other))
+    return abs(one.value - other.value) <= NOISE_STANDARD_ERRORS * math.hypot(
+        _error(one), _error(other)
+    )
 
 
 def _error(score: Score) -> float:

@@ -15,7 +15,7 @@ from toeplix.inference.weight_layout import for_decoding
 from toeplix.model import LanguageModel
 from toeplix.reports.filter_curves import Filters
 
-KEPT = 3  # of each kind
+MAX_KEPT = 3  # of each kind: models, filters
 
 
 class Speaker(NamedTuple):
@@ -49,7 +49,7 @@ class Shelf:
                 self._kept[key] = _read(read, checkpoint)
             self._kept.move_to_end(key)
             same = [other for other in self._kept if other[0] is read]
-            for old in same[:-KEPT]:
+            for old in same[:-MAX_KEPT]:
                 del self._kept[old]
             return self._kept[key]
 

@@ -13,8 +13,8 @@ from toeplix.checkpoint import WEIGHTS
 from toeplix.files import printable
 from toeplix.training.loop import CHECKPOINTS, MODEL, RECORD
 
-DEPTH = 3  # directories below the given one in which runs are looked for
-MOST = 500  # runs
+MAX_SEARCH_DEPTH = 3  # directories below the given one in which runs are looked for
+MAX_RUNS = 500  # that are listed
 SKIPPED = {CHECKPOINTS, "tensorboard", MODEL}  # of a run, never runs themselves
 
 
@@ -38,20 +38,20 @@ def find(root: Path) -> Places:
     models: dict[str, Path] = {}
     unfinished: dict[str, Path] = {}  # have filters, but no tokenizer to write with
     escaped = set()
-    for folder in _folders(root, DEPTH):
+    for folder in _folders(root, MAX_SEARCH_DEPTH):
         given = folder.relative_to(root).as_posix() if folder != root else root.name
         name = printable(given)
         while name in runs or name in models:  # another directory has the escaped name for its own
             name += "'"
         if name != given:
             escaped.add(name)
-        if _has(folder, RECORD) and len(runs) < MOST:
+        if _has(folder, RECORD) and len(runs) < MAX_RUNS:
             runs[name] = folder
             if _has(folder / MODEL, WEIGHTS):
                 models[name] = folder / MODEL
             elif newest := _newest(folder / CHECKPOINTS):
                 unfinished[f"{name}, {newest.name}"] = newest
-        elif _has(folder, WEIGHTS) and len(models) < MOST:
+        elif _has(folder, WEIGHTS) and len(models) < MAX_RUNS:
             models[name] = folder
     return Places(runs=runs, models=models | unfinished, escaped=frozenset(escaped))
 

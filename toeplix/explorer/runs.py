@@ -16,11 +16,11 @@ from toeplix.files import open_input, parse_json, printable, read_json, reading
 from toeplix.training.logs import METRICS
 from toeplix.training.loop import MODEL, RECORD
 
-LATE = 60.0  # seconds without a line after which an unfinished run is called quiet
-TAIL = 256  # bytes before the cursor that are compared
-CHUNK = 4 * 2**20  # bytes read at once: a long run comes in several answers
+QUIET_SECONDS = 60.0  # seconds without a line after which an unfinished run is called quiet
+COMPARED_BYTES = 256  # bytes before the cursor that are compared
+CHUNK_BYTES = 4 * 2**20  # bytes read at once: a long run comes in several answers
 MAX_DEPTH = 8  # of a run.json, which has 2
-EXACT = 2**53  # integers beyond are not exact in a browser
+MAX_EXACT_INTEGER = 2**53  # integers beyond are not exact in a browser
 REMEDY = "restore it, or train the run again"
 
 
@@ -42,10 +42,10 @@ def follow(folder: Path, cursor: str = "") -> Read:
             again = offset > 0 and (offset > size or _checksum(file, offset) != check)
             offset = 0 if again else offset
             file.seek(offset)
-            block = file.read(CHUNK)
+            block = file.read(CHUNK_BYTES)
             end = block.rfind(b"\n") + 1
-            if end == 0 and len(block) == CHUNK:  # no row is that long: go on behind it
-                end = CHUNK
+            if end == 0 and len(block) == CHUNK_BYTES:  # no row is that long: go on behind it
+                end = CHUNK_BYTES
             offset += end
             checked = _checksum(file, offset)
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def _parsed(cursor: str) -> tuple[int, int]:
 
 def _checksum(file: Any, offset: int) -> int:
     """Of what stands before the offset; -1 where the file is shorter."""
-    start = max(0, offset - TAIL)
+    start = max(0, offset - COMPARED_BYTES)
     file.seek(start)
     before = file.read(offset - start)
     return zlib.crc32(before) if len(before) == offset - start else -1
@@ -84,7 +84,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 def _number(value: Any) -> bool:
     if isinstance(value, int):
-        return abs(value) < EXACT
+        return abs(value) < MAX_EXACT_INTEGER
     return isinstance(value, float) and math.isfinite(value)
 
 
@@ -104,7 +104,7 @@ def describe(name: str, folder: Path) -> dict[str, Any]:
     except OSError as problem:
         problems.append(said(problem))
     finished = (folder / MODEL).is_dir() and last.get("step", 0) >= steps
-    going = not finished and time.time() - changed < LATE
+    going = not finished and time.time() - changed < QUIET_SECONDS
     state = "finished" if finished else "training" if going else "quiet"
     return {
         "name": name,
@@ -125,7 +125,7 @@ def _plan(folder: Path) -> tuple[int, dict[str, Any]]:
     with reading(folder / RECORD, REMEDY):
         clean(found)
         steps, model = found.get("steps", 0), found.get("model", {})
-        if type(steps) is not int or not 0 <= steps < EXACT:
+        if type(steps) is not int or not 0 <= steps < MAX_EXACT_INTEGER:
             raise ValueError(f"field 'steps' is {printable(steps)[:40]}, no number of steps")
         if not isinstance(model, dict):
             raise TypeError(f"field 'model' must be an object, not {printable(model)[:40]}")

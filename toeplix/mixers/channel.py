@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from toeplix.config import Model
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"silu": nn.SiLU, "gelu": nn.GELU}
-SPAN = 2048  # positions per chunk without gradients, to bound the memory of the hidden layer in prefill
+CHUNK_POSITIONS = 2048  # without gradients, to bound the memory of the hidden layer in prefill
 
 
 class ChannelMixer(nn.Sequential):
@@ -32,6 +32,8 @@ class ChannelMixer(nn.Sequential):
         return layer
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        if torch.is_grad_enabled() or x.shape[1] <= SPAN:
+        if torch.is_grad_enabled() or x.shape[1] <= CHUNK_POSITIONS:
             return super().forward(x)
-        return torch.cat([super(ChannelMixer, self).forward(part) for part in x.split(SPAN, 1)], 1)
+        return torch.cat(
+            [super(ChannelMixer, self).forward(part) for part in x.split(CHUNK_POSITIONS, 1)], 1
+        )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
-STD = 0.02  # of embedding and output
+EMBEDDING_STD = 0.02  # of embedding and output
 
 
 @torch.no_grad()
@@ -27,12 +27,12 @@ def scaled(
     outputs: Iterable[nn.Linear],
     depth: int,
 ) -> None:
-    embedding.weight.normal_(std=STD)
+    embedding.weight.normal_(std=EMBEDDING_STD)
     for linear in linears(model):
         linear.weight.normal_(std=1 / math.sqrt(linear.in_features))
     for output in outputs:
         output.weight /= math.sqrt(2 * depth)
-    head.weight.normal_(std=STD)
+    head.weight.normal_(std=EMBEDDING_STD)
     zero_biases(model)
 
 
@@ -67,7 +67,7 @@ def output(
     outputs: Iterable[nn.Linear],
     depth: int,
 ) -> None:
-    head.weight.normal_(std=STD)
+    head.weight.normal_(std=EMBEDDING_STD)
 
 
 Rule = Callable[[nn.Module, nn.Embedding, nn.Linear, Iterable[nn.Linear], int], None]

@@ -18,7 +18,7 @@ from toeplix.mixers.filter import FilterBank
 from toeplix.mixers.ragged import RowState, selected
 
 CHUNK = 64
-LEAST = {"elu": 1e-6, "exp": 1e-3}  # minimum of the normaliser, by feature map
+MIN_NORMALISER = {"elu": 1e-6, "exp": 1e-3}  # minimum of the normaliser, by feature map
 
 
 class LinearMixer(TokenMixer):
@@ -53,7 +53,7 @@ class LinearMixer(TokenMixer):
                 span = slice(first, first + CHUNK)
                 sums.append(state.advance(q[:, :, span], k[:, :, span], v[:, :, span]))
             total = torch.cat(sums, 2)
-            y = total[..., :-1] / total[..., -1:].clamp(min=LEAST[self.feature])
+            y = total[..., :-1] / total[..., -1:].clamp(min=MIN_NORMALISER[self.feature])
         return self.project_out(y.transpose(1, 2).flatten(2).to(x.dtype))
 
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

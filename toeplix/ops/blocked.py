@@ -18,8 +18,9 @@ from toeplix.ops import contraction
 from toeplix.ops.contraction import Gradient
 
 TILE = 64
-UNDIVIDED = 128  # length up to which one whole matrix is as fast as tiles
-FEW = 2**18  # elements of x below which calls cost more than the FLOPs that tiles save
+MAX_UNDIVIDED_LENGTH = 128  # length up to which one whole matrix is as fast as tiles
+# elements of x below which calls cost more than the FLOPs that tiles save
+MIN_TILED_ELEMENTS = 2**18
 
 
 def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
@@ -56,7 +57,7 @@ def gradient(
 def _correlation(g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
     """Return `dkernel[l] = sum g[t] x[t - l]`: the gradient of the panel, summed along diagonals."""
     heads, time = kernel.shape
-    tile = tile_size(time) if x.numel() < FEW else TILE
+    tile = tile_size(time) if x.numel() < MIN_TILED_ELEMENTS else TILE
     if tile == time:
         dpanel = contraction.correlate(g, x, heads)
     else:
@@ -70,7 +71,7 @@ def _correlation(g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def tile_size(time: int) -> int:
-    return time if time <= UNDIVIDED else TILE
+    return time if time <= MAX_UNDIVIDED_LENGTH else TILE
 
 
 def block_rows(time: int, tile: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from toeplix.ops import contraction, fft
 
-MATMUL = 256  # a rectangle of at most the size of such a square is multiplied as a matrix
+MAX_MATMUL_SIDE = 256  # a rectangle of at most the size of such a square is multiplied as a matrix
 
 
 def carry(
@@ -24,7 +24,7 @@ def carry(
     length = past.shape[1]
     if past.numel() == 0:
         return past.new_zeros(past.shape[0], ahead, *past.shape[2:])
-    if length * ahead > MATMUL**2:
+    if length * ahead > MAX_MATMUL_SIDE**2:
         return fft.window(past, kernel, length, length + ahead)
     z = past.new_empty(past.shape[0], ahead, *past.shape[2:])
     contraction.apply(rectangle(kernel, length, ahead), contraction.stack(past), z)

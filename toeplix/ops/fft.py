@@ -23,9 +23,10 @@ from torch import Tensor
 
 from toeplix.ops.contraction import Gradient
 
-CHUNK = {"cpu": 2**21, "cuda": 2**28}  # bytes of one padded chunk; on a CPU it stays in cache
-FEWEST_LANES = 16
-SPREAD = 4096  # longest result for which spreading its lanes is cheaper than transposing them as is
+CHUNK_BYTES = {"cpu": 2**21, "cuda": 2**28}  # bytes of one padded chunk; on a CPU it stays in cache
+MIN_CHUNK_LANES = 16
+# longest result for which spreading its lanes is cheaper than transposing them as is
+MAX_SPREAD_LENGTH = 4096
 
 
 def product(x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h t"]) -> Float[Tensor, "b t h c"]:
@@ -128,8 +129,8 @@ class _Lanes:
         """Yield chunks: channels of one head, else several whole heads, else several whole sequences."""
         batch, _, heads, channels = self.shape
         lanes = channels // self.width
-        budget = CHUNK.get(self.device.type, CHUNK["cpu"])
-        wanted = max(FEWEST_LANES, budget // (self.length * self.dtype.itemsize))
+        budget = CHUNK_BYTES.get(self.device.type, CHUNK_BYTES["cpu"])
+        wanted = max(MIN_CHUNK_LANES, budget // (self.length * self.dtype.itemsize))
         for rows in slices(batch, wanted // (lanes * heads)):
             for group in slices(heads, wanted // lanes):
                 for part in slices(lanes, wanted):
@@ -158,7 +159,7 @@ class _Lanes:
     def _spread(self, lanes: Tensor) -> Tensor:
         """Add space between lanes whose distance is a power of two, as these share few cache sets."""
         time = lanes.shape[-1]
-        if time > SPREAD or (self.length * self.dtype.itemsize) % 1024:
+        if time > MAX_SPREAD_LENGTH or (self.length * self.dtype.itemsize) % 1024:
             return lanes
         apart = lanes.new_empty(*lanes.shape[:-1], time + 8)[..., :time]
         return apart.copy_(lanes)

@@ -11,13 +11,15 @@ from toeplix.ops import blocked, fft
 # The longest sequence whose product is counted as tiles and not as transforms, for few columns and for
 # many. This is a convention, apart from the rule by which paths are chosen (dispatch.py): that rule is
 # measured on every machine, and "equal compute" must mean the same widths on all of them.
-FEW_COLUMNS, TILES_FOR_FEW, TILES_FOR_MANY = 16, 128, 384
+FEW_COLUMNS, TILED_LENGTH_FEW_COLUMNS, TILED_LENGTH_MANY_COLUMNS = 16, 128, 384
 
 
 def product_flops(time: int, heads: int, channels: int, batch: int = 1) -> float:
     """FLOPs of one causal Toeplitz product of `(batch, time, heads, channels)`."""
     columns = heads * channels * batch
-    if time > (TILES_FOR_FEW if batch * channels <= FEW_COLUMNS else TILES_FOR_MANY):
+    if time > (
+        TILED_LENGTH_FEW_COLUMNS if batch * channels <= FEW_COLUMNS else TILED_LENGTH_MANY_COLUMNS
+    ):
         length = fft.good_length(2 * time - 1)
         lanes = columns / 2 if channels % 2 == 0 else columns
         transforms = 2 * 5.0 * length * math.log2(length) * (1 if channels % 2 == 0 else 0.5)

@@ -17,8 +17,9 @@ from torch import Tensor
 from toeplix.ops import paths
 from toeplix.ops.contraction import Gradient
 
-SHORT = 32  # segments up to this length share one batch, as padding costs less than another call
-SLACK = 0.75  # minimum ratio of the shortest to the longest segment of a batch
+# segments up to this length share one batch, as padding costs less than another call
+SHORT_SEGMENT = 32
+MIN_LENGTH_RATIO = 0.75  # minimum ratio of the shortest to the longest segment of a batch
 
 
 class Group(NamedTuple):
@@ -80,7 +81,7 @@ def groups(x: Tensor, longest_allowed: int | None, starts: Tensor, lengths: Tens
     result = []
     while pairs:
         longest = pairs[0][0]
-        least = 0 if longest <= SHORT else max(SHORT, SLACK * longest)
+        least = 0 if longest <= SHORT_SEGMENT else max(SHORT_SEGMENT, MIN_LENGTH_RATIO * longest)
         members = [pair for pair in pairs if pair[0] > least]
         pairs = pairs[len(members) :]
         length, start = torch.tensor(members, device=x.device).unbind(1)

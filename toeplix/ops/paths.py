@@ -30,7 +30,7 @@ PATHS: dict[str, Path] = {
 }
 
 
-NOTHING = nullcontext()
+NO_CONTEXT = nullcontext()
 
 
 def forward(x: Tensor, kernel: Tensor, path: str) -> Tensor:
@@ -89,4 +89,4 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
     kind = device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return torch.autocast(kind, enabled=False)
-    return NOTHING
+    return NO_CONTEXT

@@ -15,7 +15,8 @@ from toeplix.ops.checks import check_like, check_path, check_product
 from toeplix.ops.continuation import carry
 from toeplix.ops.paths import full_precision, working_dtype
 
-SEGMENT = 4  # length of a segment as a multiple of the kernel's; a quarter of the work overlaps
+# length of a segment as a multiple of the kernel's; a quarter of the work overlaps
+SEGMENT_KERNELS = 4
 
 
 def toeplitz_windowed(
@@ -71,13 +72,13 @@ def _windowed(x: Tensor, kernel: Tensor, path: str) -> Tensor:
     time, taps = x.shape[1], kernel.shape[1]
     if time <= taps:
         return autograd.product(x, kernel, path)
-    if time <= SEGMENT * taps:
+    if time <= SEGMENT_KERNELS * taps:
         longer = torch.nn.functional.pad(kernel, (0, time - taps))
         return autograd.product(x, longer, path)
     if x.dtype != working_dtype(x):  # gradients of overlaps are added before they are rounded
         return _windowed(x.to(working_dtype(x)), kernel, path).to(x.dtype)
     # overlapping segments: each recomputes the n - 1 positions before its own and drops them
-    size = SEGMENT * taps
+    size = SEGMENT_KERNELS * taps
     hop = size - taps + 1
     count = -(-time // hop)
     padded = torch.nn.functional.pad(x, (0, 0, 0, 0, taps - 1, count * hop - time))

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 Contender = Callable[[], object]
-QUICK = 0.2  # seconds of a call up to which a contender gets a warmup call in every round
-BURST = 3  # timed calls of a quick contender per round
+# seconds of a call up to which a contender gets a warmup call in every round
+QUICK_CALL_SECONDS = 0.2
+QUICK_CALLS_PER_ROUND = 3  # timed calls of a quick contender per round
 
 
 def interleaved(
@@ -36,10 +37,10 @@ def interleaved(
     running = dict(contenders)
     while running:
         for name, call in list(running.items()):
-            quick = last[name] < QUICK
+            quick = last[name] < QUICK_CALL_SECONDS
             if quick:
                 call()
-            burst = [_seconds(call) for _ in range(BURST if quick else 1)]
+            burst = [_seconds(call) for _ in range(QUICK_CALLS_PER_ROUND if quick else 1)]
             last[name] = statistics.median(burst)
             taken = times[name]
             taken.append(last[name])

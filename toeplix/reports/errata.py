@@ -16,8 +16,8 @@ from torch import Tensor
 from toeplix.spectral.indices import indices
 from toeplix.spectral.null_distribution import noise, simulated
 
-POINTS = 50_000
-DRAWS = 100
+CURVE_POINTS = 50_000
+NOISE_DRAWS = 100
 TABLE = {  # the paper's Table 1, layers 0 to 15, and the context that its caption gives
     "untrained": (
         512,
@@ -46,7 +46,7 @@ def sampled(kernel: Float[Tensor, "f n"], points: int) -> np.ndarray:
     return np.rint((steps - 2 * np.pi * np.rint(steps / (2 * np.pi))).sum(axis=-1) / (2 * np.pi))
 
 
-def published_rule(kernel: Float[Tensor, "f n"], points: int = POINTS) -> np.ndarray:
+def published_rule(kernel: Float[Tensor, "f n"], points: int = CURVE_POINTS) -> np.ndarray:
     """The same with the sign error, and without the last step that closes the curve: (filters,)."""
     steps = _steps(kernel, points)[..., :-1]
     short = steps - 2 * np.pi * np.rint(steps / (2 * np.pi))
@@ -66,7 +66,7 @@ def table() -> dict[str, list[int]]:
     return {name: [int(word) for word in text.split()] for name, (_, text) in TABLE.items()}
 
 
-def findings(draws: int = DRAWS) -> Iterator[str]:
+def findings(draws: int = NOISE_DRAWS) -> Iterator[str]:
     """A line for each erratum, computed here and now."""
     generator = torch.Generator().manual_seed(0)
     yield f"Noise, {draws} filters of each length, certified beside the published rule:"
@@ -82,7 +82,7 @@ def findings(draws: int = DRAWS) -> Iterator[str]:
             f"{null.deviation:.1f}), published rule {theirs.mean():.1f} +/- {theirs.std():.1f}"
         )
         wrong = {points: int((sampled(kernel, points) != exact).sum()) for points in (4096, 16384)}
-        wrong[POINTS] = int((sampled(kernel, POINTS) != exact).sum())
+        wrong[CURVE_POINTS] = int((sampled(kernel, CURVE_POINTS) != exact).sum())
         words = ", ".join(f"{points} points miscount {n}" for points, n in wrong.items())
         yield f"          of {draws} filters, with the right sign, uniformly sampled: {words}"
     lowest = min(table()["untrained"])

@@ -10,8 +10,8 @@ from toeplix.reports import filters
 from toeplix.spectral import indices, symbol
 from toeplix.spectral.null_distribution import noise
 
-POINTS, MOST = 4096, 2**16  # of a symbol; 32 for every tap
-DIGITS = 6
+MIN_SYMBOL_POINTS, MAX_SYMBOL_POINTS = 4096, 2**16  # of a symbol; 32 for every tap
+SHOWN_DIGITS = 6
 
 
 class Filters:
@@ -38,7 +38,7 @@ class Filters:
 def half(taps: Tensor) -> Tensor:
     """The symbol at equal steps from theta = 0 to pi, both ends included."""
     taps_up = 2 ** (len(taps) - 1).bit_length()
-    points = max(POINTS, taps_up, min(32 * taps_up, MOST))
+    points = max(MIN_SYMBOL_POINTS, taps_up, min(32 * taps_up, MAX_SYMBOL_POINTS))
     return symbol(taps.double(), points)[: points // 2 + 1]
 
 
@@ -61,4 +61,4 @@ def _rows(layer: filters.Layer) -> list[dict[str, Any]]:
 def _rounded(values: Tensor) -> list[float]:
     """Six digits: a third of what JSON would take."""
     clean = torch.nan_to_num(values.double(), 0.0, 0.0, 0.0)
-    return [float(f"{value:.{DIGITS}g}") for value in clean.tolist()]
+    return [float(f"{value:.{SHOWN_DIGITS}g}") for value in clean.tolist()]

@@ -9,9 +9,9 @@ import torch
 
 from toeplix.reports.filters import Layer
 from toeplix.spectral.indices import Index, indices
-from toeplix.spectral.lags import DENSE, lags, states
+from toeplix.spectral.lags import MAX_DENSE_TAPS, lags, states
 from toeplix.spectral.null_distribution import noise, untrained
-from toeplix.spectral.singular import EPS, eps_indices, extremes, singular_values
+from toeplix.spectral.singular import RANK_EPS, eps_indices, extremes, singular_values
 from toeplix.spectral.symbols import symbol
 
 Row = dict[str, Any]
@@ -69,7 +69,7 @@ def _index(proof: Index, lower: Index, start: str, taps: int) -> Row:
         "start_deviation": own.deviation if own else None,
         "z_start": None,
         "eps_index": lower.index,
-        "eps": EPS,
+        "eps": RANK_EPS,
     }
     if proof.index is not None and own is not None:
         row["z_start"] = _finite(own.z(proof.index))
@@ -95,10 +95,10 @@ def _values(kernel: torch.Tensor, name: str) -> Row:
         "rank": None,
         "states": None,
     }
-    if len(kernel) <= DENSE:
+    if len(kernel) <= MAX_DENSE_TAPS:
         values = singular_values(kernel, name)
         row["singular_values"] = values.tolist()
-        row["rank"] = int((values > EPS * values[0]).sum())
+        row["rank"] = int((values > RANK_EPS * values[0]).sum())
         row["states"] = states(kernel, name=name)
     read = asdict(lags(kernel, name))
     return row | read | {"recency": {str(key): value for key, value in read["recency"].items()}}

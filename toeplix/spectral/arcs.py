@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 ROUNDING = 2.0**-53
-DEEPEST = 30  # maximum number of bisections; positions x stay exact in float64
-RESOLVED = 64  # values below this many error bounds are left to high_precision
+MAX_BISECTIONS = 30  # maximum number of bisections; positions x stay exact in float64
+RESOLVED_ERROR_BOUNDS = 64  # values below this many error bounds are left to high_precision
 
 
 class Arcs(NamedTuple):
@@ -111,7 +111,7 @@ def prove(grid: Cells) -> tuple[Arcs, Hard]:
     parts: list[Arcs] = []
     hard: list[Hard] = []
     work = (row, cell, low.ravel(), high.ravel(), first.ravel(), last.ravel(), bend.ravel())
-    for depth in range(DEEPEST + 1):
+    for depth in range(MAX_BISECTIONS + 1):
         row, cell, lo, hi, a, b, curve = work
         proven, floor = _proven(a, b, curve * (hi - lo) ** 2 / 8, error[row])
         done = Arcs(row, lo, hi, a, b, turn(a, b), floor)
@@ -123,7 +123,7 @@ def prove(grid: Cells) -> tuple[Arcs, Hard]:
         middle = (lo + hi) / 2
         value = horner(polynomial, middle - 2 * cell)
         least = np.minimum(np.minimum(np.abs(a), np.abs(b)), np.abs(value))
-        give_up = (least < RESOLVED * error[row]) | (depth == DEEPEST)
+        give_up = (least < RESOLVED_ERROR_BOUNDS * error[row]) | (depth == MAX_BISECTIONS)
         hard.append(Hard(*(part[give_up] for part in (row, lo, hi, least))))
         keep = ~give_up
         row, cell, lo, hi, a, b, middle, value = (

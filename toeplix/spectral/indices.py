@@ -27,9 +27,11 @@ from toeplix.spectral.checks import taps
 
 CERTIFIED, SINGULAR, UNDECIDED = "certified", "not fredholm within eps", "undecided"
 EPS = 2.0**-100  # of sum |w|
-LEAST_EPS = 2.0**-400
-CHUNK = 2**22  # Taylor coefficients per chunk
-WORK = 2**28  # maximum fixed-point products per filter, some minutes
+MIN_EPS = 2.0**-400
+CHUNK_COEFFICIENTS = 2**22  # Taylor coefficients per chunk
+GRID_POINTS_PER_TAP = 4  # of `arcs.cells`, at most: half of N < 8 n
+MAX_TAYLOR_TERMS = 20  # at angles up to pi / 4, 17 of them reach double precision
+MAX_PRODUCTS = 2**28  # maximum fixed-point products per filter, some minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +66,13 @@ def indices(
 ) -> list[Index]:
     """Return the indices of many filters (..., n), in the order of their rows."""
     rows = taps(kernel, name)
-    if not LEAST_EPS <= eps < 1:
-        raise ValueError(f"eps={eps} must be in [{LEAST_EPS:.1e}, 1)")
+    if not MIN_EPS <= eps < 1:
+        raise ValueError(f"eps={eps} must be in [{MIN_EPS:.1e}, 1)")
     if not 0 < radius < math.inf:
         raise ValueError(f"radius={radius} must be positive and finite")
     rows, slack = _scaled(rows, radius)
     eps = max(eps, 64 * slack)
-    points = 4 * rows.shape[1] * 20
-    step = max(1, CHUNK // points)
+    step = max(1, CHUNK_COEFFICIENTS // (rows.shape[1] * GRID_POINTS_PER_TAP * MAX_TAYLOR_TERMS))
     found: list[Index] = []
     for start in range(0, len(rows), step):
         found += _decide(rows[start : start + step], eps, slack)
@@ -132,7 +133,7 @@ def _finish(
         if isinstance(answer, high_precision.Zero):
             angle = (middle + half * answer.at) * step
             return Index(index=None, status=SINGULAR, margin=answer.size / total, angle=angle)
-        if work > WORK and not isinstance(answer, str):
+        if work > MAX_PRODUCTS and not isinstance(answer, str):
             answer = (
                 f"{len(hard.row)} arcs need more than double precision, and that takes too long"
             )

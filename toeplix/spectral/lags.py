@@ -14,8 +14,8 @@ from torch import Tensor
 from toeplix.spectral.checks import taps
 from toeplix.spectral.symbols import symbol
 
-DENSE = 1024  # taps up to which the whole Hankel matrix is decomposed
-CLOSE = 0.01  # tolerance of a recurrent form, relative to max |a|
+MAX_DENSE_TAPS = 1024  # taps up to which the whole Hankel matrix is decomposed
+RECURRENT_TOLERANCE = 0.01  # tolerance of a recurrent form, relative to max |a|
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def hankel_values(kernel: Tensor, name: str = "kernel") -> Tensor:
     return torch.linalg.eigvalsh(filled).abs().sort(descending=True).values  # H is symmetric
 
 
-def states(kernel: Tensor, close: float = CLOSE, name: str = "kernel") -> int:
+def states(kernel: Tensor, close: float = RECURRENT_TOLERANCE, name: str = "kernel") -> int:
     """Return the number of states for which the symbol's error is at most `close` of its maximum."""
     values = hankel_values(kernel, name)
     points = 4 * 2 ** (kernel.shape[-1] - 1).bit_length()

@@ -19,9 +19,10 @@ import torch
 
 from toeplix.spectral.indices import indices
 
-VARIANCE = 0.3057  # variance of the index per tap, for independent noise
-FEW = 64  # taps below which the asymptotic variance is inaccurate; there the index is simulated
-DRAWS = 2000
+VARIANCE_PER_TAP = 0.3057  # variance of the index per tap, for independent noise
+# taps below which the asymptotic variance is inaccurate; there the index is simulated
+MIN_ASYMPTOTIC_TAPS = 64
+SIMULATED_DRAWS = 2000
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Null:
 @cache
 def noise(taps: int) -> Null:
     """Return the distribution for independent Gaussian taps of any scale (Kaiming initialisation)."""
-    if taps >= FEW:
-        return Null(-(taps - 1) / 2, math.sqrt(VARIANCE * taps))
-    return Null(-(taps - 1) / 2, float(simulated(taps, DRAWS).std()))
+    if taps >= MIN_ASYMPTOTIC_TAPS:
+        return Null(-(taps - 1) / 2, math.sqrt(VARIANCE_PER_TAP * taps))
+    return Null(-(taps - 1) / 2, float(simulated(taps, SIMULATED_DRAWS).std()))
 
 
 def simulated(taps: int, draws: int, seed: int = 0) -> np.ndarray:

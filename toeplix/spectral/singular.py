@@ -23,10 +23,11 @@ from torch import Tensor
 from toeplix.spectral.checks import taps
 from toeplix.spectral.indices import Index, indices
 
-EPS = 1e-6  # singular values below this times the largest count as zero, as in the paper
-TRUSTED = 1e12  # condition number up to which float64 resolves the smallest singular value
-PRECISION = 1e-6  # relative tolerance of extreme singular values
-SMALL = 64  # taps up to which a dense matrix is fastest
+RANK_EPS = 1e-6  # singular values below this times the largest count as zero, as in the paper
+# condition number up to which float64 resolves the smallest singular value
+MAX_TRUSTED_CONDITION = 1e12
+RELATIVE_TOLERANCE = 1e-6  # relative tolerance of extreme singular values
+MAX_DENSE_TAPS = 64  # taps up to which a dense matrix is fastest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +56,13 @@ def singular_values(kernel: Tensor, name: str = "kernel") -> Tensor:
     return torch.linalg.svdvals(matrix(kernel))
 
 
-def numerical_rank(kernel: Tensor, eps: float = EPS) -> int:
+def numerical_rank(kernel: Tensor, eps: float = RANK_EPS) -> int:
     """Return the number of singular values above eps times the largest."""
     values = singular_values(kernel)
     return int((values > eps * values[0]).sum())
 
 
-def eps_indices(kernel: Tensor, eps: float = EPS, name: str = "kernel") -> list[Index]:
+def eps_indices(kernel: Tensor, eps: float = RANK_EPS, name: str = "kernel") -> list[Index]:
     """Return minus the number of zeros with |r|^n < eps: certified indices on a smaller circle."""
     return indices(kernel, radius=eps ** (1 / kernel.shape[-1]), name=name)
 
@@ -80,10 +81,10 @@ def extremes(kernel: Tensor, name: str = "kernel") -> Extremes:
         reach = float(np.sqrt(np.sum(inverse**2)))
     if not np.isfinite(reach):
         return Extremes(largest=largest * size, smallest=0.0, certain=False)
-    if largest * reach > TRUSTED:
+    if largest * reach > MAX_TRUSTED_CONDITION:
         return Extremes(largest=largest * size, smallest=size / reach, certain=False)
     smallest = 1 / _norm(inverse)
-    certain = largest / smallest <= TRUSTED
+    certain = largest / smallest <= MAX_TRUSTED_CONDITION
     return Extremes(largest=largest * size, smallest=smallest * size, certain=certain)
 
 
@@ -114,7 +115,7 @@ def _norm(row: np.ndarray) -> float:
     lower bound within the tolerance.
     """
     count = len(row)
-    if count <= SMALL:
+    if count <= MAX_DENSE_TAPS:
         return float(torch.linalg.matrix_norm(matrix(torch.from_numpy(row)), ord=2))
     from scipy.sparse.linalg import LinearOperator, eigsh
 
@@ -131,10 +132,16 @@ def _norm(row: np.ndarray) -> float:
     wave = np.sin(np.pi * time / (count + 1)) * np.cos(2 * np.pi * peak / length * time)
     wave /= np.linalg.norm(wave)
     most, shown = float(np.abs(spectrum[peak])), float(np.sqrt(wave @ gram(wave)))
-    if most * (1 - PRECISION) <= shown:
+    if most * (1 - RELATIVE_TOLERANCE) <= shown:
         return shown * size
     operator = LinearOperator((count, count), matvec=gram, dtype=np.float64)
     start = wave + 1e-3 * np.random.default_rng(0).standard_normal(count) / math.sqrt(count)
-    settings = {"k": 1, "which": "LA", "v0": start, "ncv": min(48, count), "tol": PRECISION}
+    settings = {
+        "k": 1,
+        "which": "LA",
+        "v0": start,
+        "ncv": min(48, count),
+        "tol": RELATIVE_TOLERANCE,
+    }
     value = eigsh(operator, **settings, return_eigenvectors=False)
     return float(np.sqrt(value[0])) * size

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from toeplix.tasks import Batch, Tokens, scored
 
-SIGNS = 2  # tokens that tasks add: the end of the text, and nothing
+CONTROL_TOKENS = 2  # tokens that tasks add: the end of the text, and nothing
 
 
 def random_texts(rng: np.random.Generator, batch: int, length: int, vocab: int) -> Tokens:

@@ -16,8 +16,8 @@ import numpy as np
 from toeplix.tasks import Batch, Tokens, scored
 
 BLANK = 0  # a token that says nothing
-LONGEST = 3  # tokens in a fuzzy key or value
-GAPS = 0.01  # of the power law by which zoology lets most queries come soon
+MAX_FUZZY_TOKENS = 3  # tokens in a fuzzy key or value
+GAP_POWER = 0.01  # of the power law by which zoology lets most queries come soon
 
 
 def pairs(
@@ -46,7 +46,7 @@ def pairs(
     marks = np.zeros(tokens.shape, dtype=bool)
     # the table takes the first places, or, with noise, any of the first half
     slots = context // 4 if noise else count
-    likely = np.arange(1, context // 2 - slots + 1, dtype=np.float64) ** (GAPS - 1)
+    likely = np.arange(1, context // 2 - slots + 1, dtype=np.float64) ** (GAP_POWER - 1)
     for row in range(batch):
         keys = 1 + rng.permutation(kinds)[:count]
         values = rng.integers(1 + kinds, vocab, count, dtype=np.int64)
@@ -73,9 +73,9 @@ def fuzzy(rng: np.random.Generator, batch: int, context: int, count: int, vocab:
     labels - - - - - - 8 6 - - 5 - -
     """
     kinds = (vocab - 1) // 2
-    if count > kinds or context < 4 * LONGEST * count:
+    if count > kinds or context < 4 * MAX_FUZZY_TOKENS * count:
         raise ValueError(
-            f"context={context} must hold {4 * LONGEST} tokens for each of {count} pairs, "
+            f"context={context} must hold {4 * MAX_FUZZY_TOKENS} tokens for each of {count} pairs, "
             f"and vocab={vocab} have as many keys"
         )
     tokens = np.full((batch, context), BLANK, dtype=np.int64)
@@ -83,7 +83,7 @@ def fuzzy(rng: np.random.Generator, batch: int, context: int, count: int, vocab:
     for row in range(batch):
         keys = _prefix_free(rng, count, kinds)
         values = [
-            rng.integers(1 + kinds, vocab, rng.integers(1, LONGEST + 1), dtype=np.int64)
+            rng.integers(1 + kinds, vocab, rng.integers(1, MAX_FUZZY_TOKENS + 1), dtype=np.int64)
             for _ in range(count)
         ]
         place = 0
@@ -101,7 +101,7 @@ def fuzzy(rng: np.random.Generator, batch: int, context: int, count: int, vocab:
 def _prefix_free(rng: np.random.Generator, count: int, kinds: int) -> list[Tokens]:
     found: list[tuple[int, ...]] = []
     while len(found) < count:
-        length = int(rng.integers(1, LONGEST + 1))
+        length = int(rng.integers(1, MAX_FUZZY_TOKENS + 1))
         key = tuple(int(part) for part in 1 + rng.integers(0, kinds, length))
         if all(key[: len(other)] != other[: len(key)] for other in found):
             found.append(key)

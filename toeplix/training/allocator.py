@@ -9,7 +9,7 @@ import ctypes
 import sys
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of mallopt(3)
-LARGEST = 2**31 - 1
+MAX_INT = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
@@ -20,5 +20,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
         return False
-    accepted = [mallopt(name, LARGEST) == 1 for name in (TRIM_THRESHOLD, MMAP_THRESHOLD)]
+    accepted = [mallopt(name, MAX_INT) == 1 for name in (TRIM_THRESHOLD, MMAP_THRESHOLD)]
     return all(accepted)

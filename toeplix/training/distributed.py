@@ -29,7 +29,7 @@ def share(objective: Objective, how: str, processes: Processes) -> nn.Module:
     """Move the objective to its device and average its gradients over processes."""
     if processes.count == 1:
         return objective.to(processes.device)
-    return WAYS[how](objective, processes)
+    return PARALLELISMS[how](objective, processes)
 
 
 def copied(objective: Objective, processes: Processes) -> nn.Module:
@@ -60,7 +60,10 @@ def _each(block: Block) -> Callable[[list[Tensor]], list[Tensor]]:
     return lambda batches: [block.forward(x) for x in batches]
 
 
-WAYS: dict[str, Callable[[Objective, Processes], nn.Module]] = {"ddp": copied, "fsdp": divided}
+PARALLELISMS: dict[str, Callable[[Objective, Processes], nn.Module]] = {
+    "ddp": copied,
+    "fsdp": divided,
+}
 
 
 def unexchanged(shared: nn.Module) -> contextlib.AbstractContextManager[None]:

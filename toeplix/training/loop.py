@@ -49,7 +49,7 @@ from toeplix.training.summary import summarise
 from toeplix.training.validation import Validation
 
 RECORD, CHECKPOINTS, MODEL = preflight.RECORD, "checkpoints", "model"
-EXPLODED = 10  # times the loss of the first step
+DIVERGED_LOSS_RATIO = 10  # times the loss of the first step
 SAMPLES, SAMPLE_TOKENS = 2, 100
 
 Say = Callable[[str], None]
@@ -258,7 +258,7 @@ class Training:
             trouble = f"the loss is {loss}"
         elif not math.isfinite(norm) and not self.scaler.is_enabled():
             trouble = f"the gradient's norm is {norm}"
-        elif loss > EXPLODED * (progress.first_loss or loss):
+        elif loss > DIVERGED_LOSS_RATIO * (progress.first_loss or loss):
             trouble = f"the loss is {loss:.4g}, and began at {progress.first_loss:.4g}"
         if trouble:
             raise Diverged(

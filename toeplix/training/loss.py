@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from toeplix.config import IGNORED
 
-CHUNK = 2**22  # logits per chunk: 16 MiB in float32
+CHUNK_LOGITS = 2**22  # logits per chunk: 16 MiB in float32
 
 
 def vocabulary_loss(
@@ -58,7 +58,7 @@ class _Loss(torch.autograd.Function):
         d_features = torch.empty_like(features) if wanted[0] else None
         d_weight = torch.zeros_like(weight, dtype=summing) if wanted[1] else None
         d_bias = torch.zeros_like(bias, dtype=summing) if bias is not None and wanted[2] else None
-        rows = max(1, CHUNK // weight.shape[0])
+        rows = max(1, CHUNK_LOGITS // weight.shape[0])
         for first in range(0, len(labels), rows):
             part, label = features[first : first + rows], labels[first : first + rows]
             logits = torch.nn.functional.linear(part, used).to(summing)

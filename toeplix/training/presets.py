@@ -15,7 +15,8 @@ from typing import Any
 from toeplix.config import Model
 from toeplix.training.run import Run
 
-FAST, SLOW = 5e-4, 2e-4  # the paper's learning rates: mixers, and attention or state spaces
+# the paper's learning rates: mixers, and attention or state spaces
+MIXER_LR, ATTENTION_LR = 5e-4, 2e-4
 
 
 def laptop(data: str) -> Run:
@@ -41,7 +42,7 @@ def demo(data: str) -> Run:
     )
 
 
-def paper(data: str, *, lr: float = FAST, context: int = 512, **model: Any) -> Run:
+def paper(data: str, *, lr: float = MIXER_LR, context: int = 512, **model: Any) -> Run:
     """The paper's recipe."""
     return Run(
         model=Model.paper(context=context, **model),
@@ -68,9 +69,9 @@ PRESETS: dict[str, Callable[[str], Run]] = {
     "paper-tmm-1024-h4": partial(paper, heads=4, dim=1024),
     "paper-masked-512": partial(paper, arch="masked"),
     "paper-hyena-512": partial(paper, arch="hyena"),
-    "paper-llama-512": partial(paper, arch="llama", lr=SLOW),
-    "paper-window-512": partial(paper, arch="window", lr=SLOW),
-    "paper-mamba2-512": partial(paper, arch="mamba2", lr=SLOW),
+    "paper-llama-512": partial(paper, arch="llama", lr=ATTENTION_LR),
+    "paper-window-512": partial(paper, arch="window", lr=ATTENTION_LR),
+    "paper-mamba2-512": partial(paper, arch="mamba2", lr=ATTENTION_LR),
 }
 
 

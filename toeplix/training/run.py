@@ -24,16 +24,23 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("float32", "bfloat16", "float16"),
     "parallel": ("ddp", "fsdp"),
 }
-LEAST = {
+MIN_VALUES = {
     "warmup": 0,
     "seed": 0,
     "data_seed": -1,
     "eval_every": 0,
     "sample_every": 0,
 }  # other integers: 1
-MOST = {"seed": MAX_SEED, "data_seed": MAX_SEED}
+MAX_VALUES = {"seed": MAX_SEED, "data_seed": MAX_SEED}
 # leave the weights alone; that the data are the same ones is checked by their sha256
-WATCHING = ("data", "save_every", "keep_checkpoints", "log_every", "sample_every", "trackers")
+FIELDS_WITHOUT_EFFECT = (
+    "data",
+    "save_every",
+    "keep_checkpoints",
+    "log_every",
+    "sample_every",
+    "trackers",
+)
 
 
 def _means(default: Any, text: str) -> Any:
@@ -94,7 +101,7 @@ class Run:
             value = getattr(self, each.name)
             if each.type is float and isinstance(value, int | float) and not 0 <= value < math.inf:
                 raise ValueError(f"{each.name}={value!r} must be a number of at least 0")
-        check_fields(self, CHOICES, LEAST, MOST)
+        check_fields(self, CHOICES, MIN_VALUES, MAX_VALUES)
         if self.lr == 0:
             raise ValueError("lr=0.0 must be above 0")
         for name in ("beta1", "beta2"):
@@ -139,5 +146,5 @@ class Run:
         return [
             f"{name}={value!r} instead of {there[name]!r}"
             for name, value in here.items()
-            if value != there[name] and name not in WATCHING
+            if value != there[name] and name not in FIELDS_WITHOUT_EFFECT
         ]

@@ -13,7 +13,7 @@ from toeplix.training.logs import SAMPLES, read
 from toeplix.training.run import Run
 
 REPORT = "report.md"
-SHOWN = 12  # maximum number of lines in a table
+MAX_TABLE_LINES = 12  # maximum number of lines in a table
 
 
 def summarise(
@@ -95,7 +95,9 @@ def waiting(rows: list[dict[str, Any]]) -> float | None:
 def _table(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
     if not rows:
         return []
-    chosen = sorted({round(i * (len(rows) - 1) / (SHOWN - 1)) for i in range(SHOWN)})
+    chosen = sorted(
+        {round(i * (len(rows) - 1) / (MAX_TABLE_LINES - 1)) for i in range(MAX_TABLE_LINES)}
+    )
     head = f"| {' | '.join(name.replace('_', ' ') for name in columns)} |"
     lines = ["", f"## {title}", "", head, "|" + "---|" * len(columns)]
     for index in chosen:

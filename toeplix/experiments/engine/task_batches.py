@@ -88,7 +88,7 @@ def _induction(case: Case, rng: np.random.Generator, text: Any) -> Batch:
 
 
 def _signed(case: Case) -> int:
-    return case.vocab + copying.SIGNS
+    return case.vocab + copying.CONTROL_TOKENS
 
 
 def _plain(case: Case) -> int:

@@ -20,7 +20,7 @@ from toeplix.ops.decoding.online import Online
 from toeplix.profiling import timing
 
 CONTEXTS = (512, 2048, 8192, 32768)
-SOME = 24  # steps timed at full context
+TIMED_STEPS = 24  # steps timed at full context
 
 
 def decoding_rows(console: Console, dim: int = 512) -> list[dict[str, Any]]:
@@ -64,9 +64,9 @@ def decoding_table(rows: list[dict[str, Any]]) -> Table:
 @torch.no_grad()
 def _concatenating(kernel: Tensor, x: Tensor) -> float:
     """Time decode steps in which the history grows by `cat` and is contracted as a whole."""
-    history = x[:, : x.shape[1] - SOME]
+    history = x[:, : x.shape[1] - TIMED_STEPS]
     taken = []
-    for position in range(x.shape[1] - SOME, x.shape[1]):
+    for position in range(x.shape[1] - TIMED_STEPS, x.shape[1]):
         start = time.perf_counter()
         history = torch.cat([history, x[:, position : position + 1]], 1)
         weights = kernel[:, : history.shape[1]].flip(-1)
@@ -76,8 +76,8 @@ def _concatenating(kernel: Tensor, x: Tensor) -> float:
 
 
 def _reading(kernel: Tensor, x: Tensor) -> float:
-    past = x.shape[1] - SOME
-    state = History(kernel, x[:, :past], horizon=SOME)
+    past = x.shape[1] - TIMED_STEPS
+    state = History(kernel, x[:, :past], horizon=TIMED_STEPS)
     taken = []
     for position in range(past, x.shape[1]):
         start = time.perf_counter()

@@ -34,8 +34,8 @@ class Size(NamedTuple):
 
 
 BATCHES, TIMES, DIMS, HEADS = (1, 8), (128, 512, 1024, 4096, 16384), (256, 1024), (1, 4)
-QUICK = 2**22  # maximum elements of x in the quick set of sizes
-USUAL = 2**23  # maximum elements of x in the default set; the full set has all sizes
+QUICK_ELEMENTS = 2**22  # maximum elements of x in the quick set of sizes
+DEFAULT_ELEMENTS = 2**23  # maximum elements of x in the default set; the full set has all sizes
 
 
 def sizes(most: int) -> list[Size]:
@@ -114,7 +114,7 @@ def measure(size: Size, backward: bool, limits: timing.Limits, seconds: float) -
 def _library_transforms(size: Size, count: int) -> timing.Contender:
     """Time the transforms alone, on chunks that already have the library's preferred layout."""
     length = fft.good_length(2 * size.time - 1)
-    lanes = max(fft.FEWEST_LANES, fft.CHUNK["cpu"] // (8 * length))
+    lanes = max(fft.MIN_CHUNK_LANES, fft.CHUNK_BYTES["cpu"] // (8 * length))
     total = size.batch * size.dim // 2
     chunk = torch.zeros(min(lanes, total), length, dtype=torch.complex64)
     repeats = round(count * total / len(chunk))

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from toeplix.profiling import timing
-from toeplix.reports.errata import POINTS, sampled
+from toeplix.reports.errata import CURVE_POINTS, sampled
 from toeplix.spectral import index, indices, symbol
 from toeplix.spectral.singular import extremes
 
@@ -52,7 +52,7 @@ def measure(kernel: torch.Tensor, seconds: float) -> dict[str, Any]:
         one = kernel[0]
         calls["certified, one"] = lambda: index(one)
         calls["companion, one"] = lambda: np.roots(one.double().numpy()[::-1])
-        calls["uniform"] = lambda: sampled(kernel, POINTS)
+        calls["uniform"] = lambda: sampled(kernel, CURVE_POINTS)
     times = timing.interleaved(calls, seconds=seconds, least=3)
     proofs = indices(kernel)
     row: dict[str, Any] = {
@@ -68,7 +68,7 @@ def measure(kernel: torch.Tensor, seconds: float) -> dict[str, Any]:
         exact = np.array([proof.index for proof in proofs])
         row["companion_over_ours"] = _ratio(times, "companion, one", "certified, one")
         row["uniform_over_ours"] = _ratio(times, "uniform", "certified")
-        row["uniform_wrong"] = int((sampled(kernel, POINTS) != exact).sum())
+        row["uniform_wrong"] = int((sampled(kernel, CURVE_POINTS) != exact).sum())
     return row
 
 
@@ -77,7 +77,7 @@ def _ratio(times: Mapping[str, list[float]], slow: str, fast: str) -> float:
 
 
 def table(rows: list[dict[str, Any]], others: dict[str, float]) -> Table:
-    drawn = Table(title=f"certified indices; uniform: {POINTS} points, no proof")
+    drawn = Table(title=f"certified indices; uniform: {CURVE_POINTS} points, no proof")
     heads = ("filters", "seconds", "certified", "companion roots", "uniform", "uniform is wrong on")
     for column in heads:
         drawn.add_column(column, justify="left" if column == "filters" else "right")

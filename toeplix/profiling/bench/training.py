@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
     "llama": {"arch": "llama"},
     "mamba2": {"arch": "mamba2"},
 }
-PLAIN = "toeplitz, plain"
+PLAIN_TOEPLITZ = "toeplitz, plain"
 # Mamba 2's scan in PyTorch needs gigabytes per sequence, so gradients are accumulated one by one.
 ONE_BY_ONE = ("mamba2",)
 # The paper's tables S1 to S4, two H100: steps per second and megabytes per device, by width.
@@ -63,7 +63,7 @@ def run(console: Console, *, dim: int, depth: int, batch: int, context: int, sec
     sizes: dict[str, Any] = {"dim": dim, "depth": depth, "context": context}
     configs = {name: Model.paper(**sizes, **choice) for name, choice in CASES.items()}
     steps = {name: prepare(name, config, batch) for name, config in configs.items()}
-    steps[PLAIN] = prepare(PLAIN, configs["toeplitz"], batch)
+    steps[PLAIN_TOEPLITZ] = prepare(PLAIN_TOEPLITZ, configs["toeplitz"], batch)
     times = timing.interleaved(steps, seconds=seconds, least=3)
     del steps
     rows: list[dict[str, Any]] = []
@@ -107,13 +107,13 @@ def prepare(name: str, config: Model, batch: int) -> Callable[[], None]:
     keep_freed_memory()
     torch.manual_seed(0)
     model = build(config)
-    if name == PLAIN:
+    if name == PLAIN_TOEPLITZ:
         for module in model.modules():
             if isinstance(module, Filter):
                 module.forward = partial(gathered, module)  # type: ignore[method-assign]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=name != PLAIN)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=name != PLAIN_TOEPLITZ)
     tokens = torch.randint(config.vocab, (batch, config.context + 1))
-    loss = full_loss if name == PLAIN else chunked_loss
+    loss = full_loss if name == PLAIN_TOEPLITZ else chunked_loss
     rows = tokens.split(1) if name in ONE_BY_ONE else (tokens,)
 
     def step() -> None:

@@ -23,7 +23,7 @@ from toeplix.profiling import timing
 
 COLUMNS = (16, 256, 4096)
 LENGTHS = (32, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 4096)
-LONGEST = {"dense": 128, "blocked": 2048}  # longer sequences would take too long
+MAX_LENGTHS = {"dense": 128, "blocked": 2048}  # longer sequences would take too long
 
 
 def tune(console: Console, *, seconds: float = 0.3, lengths: tuple[int, ...] = LENGTHS) -> Path:
@@ -72,7 +72,7 @@ def _times(device: str, columns: int, length: int, seconds: float) -> dict[str, 
     def call(path: str) -> timing.Contender:
         return lambda: (forward(x, kernel, path), backward(g, x, kernel, path, True, True))
 
-    able = {name: call(name) for name in PATHS if length <= LONGEST.get(name, length)}
+    able = {name: call(name) for name in PATHS if length <= MAX_LENGTHS.get(name, length)}
     times = timing.interleaved(able, seconds=seconds, least=3)
     return {name: statistics.median(taken) / x.numel() * 1e9 for name, taken in times.items()}
 
