@@ -4,7 +4,7 @@
     from_core(model), to_core(model)                  convert between `toeplix.build` and transformers
     NearLinearCache                                   the default cache of `generate()`
 
-`save_pretrained` writes modeling_toeplix.py beside the weights. Without toeplix, checkpoints are loaded from
+`save_pretrained` writes modeling_toeplix.py beside the weights. Without toeplix, checkpoints load from
 it with `trust_remote_code=True` and decode with the caches of transformers. With toeplix, the code in a
 checkpoint is never run.
 """

@@ -13,6 +13,7 @@ the middle of its largest tiles, when tiles of every size are in progress.
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -132,8 +133,10 @@ def ready(way: str, context: int, dim: int, depth: int) -> tuple[LanguageModel, 
     """Return a model and its decoding state after `context` positions."""
     torch.manual_seed(0)
     arch = way if way in ("llama", "mamba2") else "toeplitz"
-    state = {"state_size": dim // 2} if arch == "mamba2" else {}
-    model = build(Model(arch=arch, dim=dim, depth=depth, context=context, **state)).eval()
+    config = Model(arch=arch, dim=dim, depth=depth, context=context)
+    if arch == "mamba2":
+        config = replace(config, state_size=dim // 2)
+    model = build(config).eval()
     for_decoding(model)
     if arch == "mamba2":  # the size of its state does not depend on the context
         return model, model.step(torch.zeros(1, 1, dtype=torch.long), None)[1]
