@@ -11,9 +11,9 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.hub_pairs import one_thread
+from tests.models import OURS
 from tests.test_architectures import CASES, SMALL
 from toeplix import Model, build
-from toeplix.config import OWN
 from toeplix.hub import NearLinearCache, from_core
 from toeplix.inference.generation import generate
 from toeplix.serving.batch import batch
@@ -37,7 +37,7 @@ def poisoned(config, value):
     """A model whose embedding of one token is a vector of that value, in half of its channels."""
     torch.manual_seed(0)
     model = build(config).eval()
-    table = model.embedding if config.arch in OWN else model.backbone.get_input_embeddings()
+    table = model.input_embedding()
     with torch.no_grad():
         table.weight[WRONG, ::2] = value
     return model
@@ -151,7 +151,7 @@ def test_generated_rows(model):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OWN])
+@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OURS])
 @torch.no_grad()
 def test_rows_of_a_mixer(case, value):
     """Without the norm before it, which turns 1e20 into something ordinary."""
@@ -183,7 +183,7 @@ CACHES = {
 
 
 @pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OWN])
+@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OURS])
 @torch.no_grad()
 def test_rows_and_padding_of_the_hub(case, cache):
     config = ALL[case]
@@ -211,7 +211,7 @@ def test_rows_and_padding_of_the_hub(case, cache):
 
 
 @pytest.mark.parametrize("cache", [None, "dynamic", "static"])
-@pytest.mark.parametrize("arch", OWN)
+@pytest.mark.parametrize("arch", OURS)
 def test_generated_rows_of_the_hub(arch, cache):
     config = replace(ALL["toeplitz-odd"], arch=arch, dim=16)
     model = from_core(poisoned(config, POISON["nan"]))
