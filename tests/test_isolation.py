@@ -144,7 +144,7 @@ def test_generated_rows(model):
     tokens, found = prompts(4, 12), []
     for token in (ORDINARY, WRONG):
         tokens[1, 3:9:2] = token
-        rows = generate(model, tokens.tolist(), new=30)
+        rows = generate(model, tokens.tolist(), max_new_tokens=30)
         found.append([rows[row] for row in (0, 2, 3)])
     assert found[0] == found[1]
 

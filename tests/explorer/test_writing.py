@@ -8,7 +8,8 @@ import torch
 from toeplix import load
 from toeplix.data import Tokenizer
 from toeplix.explorer.writing import CHUNK, LONGEST, Text, write
-from toeplix.inference.generation import Sampling, generate
+from toeplix.inference.generation import generate
+from toeplix.inference.sampling import Sampling
 
 PROMPTS = ["", "7: one two", "one " * CHUNK]
 
@@ -30,7 +31,9 @@ def test_it_draws_what_generate_draws(speaker, prompt, how):
     model, tokenizer = speaker
     tokens = [tokenizer.start, *tokenizer.encode(prompt)]
     ends = [tokenizer.end]
-    (row,) = generate(model, [tokens], new=12, sampling=Sampling(**how), seed=5, stop_tokens=ends)
+    (row,) = generate(
+        model, [tokens], max_new_tokens=12, sampling=Sampling(**how), seed=5, stop_tokens=ends
+    )
     events = written(speaker, prompt, **how)
     assert [event["token"] for event in events if event["kind"] == "prompt"] == tokens[1:]
     assert [event["token"] for event in events if event["kind"] == "model"] == row

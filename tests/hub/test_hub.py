@@ -311,7 +311,7 @@ def test_without_toeplix_the_checkpoint_brings_its_code(tmp_path):
     assert done.returncode == 0, done.stderr
     logits, new = torch.load(tmp_path / "result.pt")
     torch.testing.assert_close(logits, core(tokens), **CLOSE)
-    assert new[:, 10:].tolist() == generate(core, tokens.tolist(), new=9)
+    assert new[:, 10:].tolist() == generate(core, tokens.tolist(), max_new_tokens=9)
     assert (tmp_path / "again" / "modeling_toeplix.py").exists()
     with torch.no_grad():
         assert torch.equal(toeplix.load(tmp_path / "again")(tokens), core(tokens))

@@ -7,7 +7,8 @@ import torch
 
 from tests.models import small
 from toeplix import build
-from toeplix.inference.generation import GREEDY, Sampling, generate
+from toeplix.inference.generation import generate
+from toeplix.inference.sampling import GREEDY, Sampling
 from toeplix.serving.engine import Draining, Drawn, Engine, Failed, Full, Job, Read
 
 SIZES = {"vocab": 37, "context": 24, "dim": 16, "depth": 1, "state_size": 8, "window": 7}
@@ -73,14 +74,14 @@ def test_rows_are_as_alone(arch, engine_of):
     for job, events in zip(jobs, finished(engine, jobs), strict=True):
         assert isinstance(events[0], Read)
         for row, seed in enumerate(job.seeds):
-            how = {"new": job.new, "sampling": job.sampling, "seed": seed}
+            how = {"max_new_tokens": job.new, "sampling": job.sampling, "seed": seed}
             assert drawn(events, row) == generate(model, [list(job.prompt)], **how)[0]
     assert engine.counts.running == engine.counts.waiting == 0
 
 
 def test_rows_end_at_end_tokens_and_are_cancelled_one_by_one(engine_of):
     model = model_of("toeplitz")
-    full = generate(model, [[1, 2]], new=30)[0]
+    full = generate(model, [[1, 2]], max_new_tokens=30)[0]
     engine = engine_of(model)
     (events,) = finished(engine, [Job(prompt=[1, 2], new=30, ends=frozenset([full[4]]))])
     assert drawn(events, 0) == full[: full.index(full[4]) + 1]

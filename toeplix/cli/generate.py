@@ -19,12 +19,15 @@ def generate(
     prompt: Annotated[
         str | None, typer.Argument(help="What the text begins with; '-' reads standard input.")
     ] = None,
-    new: Annotated[int, typer.Option(min=1, help="Tokens to write, at most.")] = 200,
-    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.8,
-    top_k: Annotated[int, typer.Option(help="Keep the k likeliest; 0: all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Keep the likeliest that reach this chance.")] = 0.95,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0: always the most likely token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Keep the k most likely tokens; 0: all.")] = 0,
+    top_p: Annotated[
+        float,
+        typer.Option(help="Keep the most likely tokens that together reach this probability."),
+    ] = 0.95,
     min_p: Annotated[
-        float, typer.Option(help="Keep those this likely, relative to the likeliest.")
+        float, typer.Option(help="Keep tokens at least this likely, relative to the most likely.")
     ] = 0.0,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: less repetition.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="End at this text; may be repeated.")] = (
@@ -35,7 +38,8 @@ def generate(
     """Continue a prompt, token by token."""
     from toeplix.checkpoint import load, require_numbers
     from toeplix.data import Tokenizer
-    from toeplix.inference.generation import Sampling, stream
+    from toeplix.inference.generation import stream
+    from toeplix.inference.sampling import Sampling
     from toeplix.inference.weight_layout import for_decoding
 
     sampling = Sampling(
@@ -58,7 +62,7 @@ def generate(
     tokens = stream(
         model,
         [[tokenizer.start, *tokenizer.encode(text)]],
-        new=new,
+        max_new_tokens=max_new_tokens,
         sampling=sampling,
         seed=seed,
         stop_tokens=[tokenizer.end],

@@ -26,7 +26,7 @@ from toeplix.data import Tokenizer
 from toeplix.evaluation.scoring import score
 from toeplix.evaluation.truncation import Cuts, room
 from toeplix.evaluation.writing import Job, write
-from toeplix.inference.generation import GREEDY, Sampling
+from toeplix.inference.sampling import GREEDY, Sampling
 from toeplix.model import LanguageModel
 
 NEW = 256  # tokens after a prompt when the task does not say

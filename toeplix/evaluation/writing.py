@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from toeplix.data import Tokenizer
-from toeplix.inference.generation import GREEDY, Sampling, drawn, prefill, probabilities
+from toeplix.inference.generation import prefill
+from toeplix.inference.sampling import GREEDY, Sampling, probabilities, sample
 from toeplix.model import LanguageModel
 
 ROWS = 32  # of a batch whose size is chosen here
@@ -99,7 +100,7 @@ class _Row:
         token = likeliest
         if self.job.sampling != GREEDY:
             seen = {*self.job.prompt, *self.new}
-            token = drawn(probabilities(logits, self.job.sampling, seen), self._generator)
+            token = sample(probabilities(logits, self.job.sampling, seen), self._generator)
         if token == self._tokenizer.end:
             self.done = True
             return token

@@ -32,7 +32,7 @@ from toeplix.explorer.discovery import find
 from toeplix.explorer.guard import App, Guard
 from toeplix.explorer.writing import Event, Text, write
 from toeplix.files import printable
-from toeplix.inference.generation import Sampling
+from toeplix.inference.sampling import Sampling
 from toeplix.training.summary import latest_sample
 
 KINDS = {

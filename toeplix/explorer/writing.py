@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from toeplix.data import Tokenizer
-from toeplix.inference.generation import Sampling, drawn, probabilities
+from toeplix.inference.sampling import Sampling, probabilities, sample
 from toeplix.model import LanguageModel
 
 SHOWN = 8  # alternatives
@@ -71,7 +71,7 @@ def _drawn(
     for count in range(1, new + 1):
         _check(scores)
         chances = probabilities(scores, sampling, seen)
-        token = int(chances.argmax()) if sampling.temperature == 0 else drawn(chances, generator)
+        token = int(chances.argmax()) if sampling.temperature == 0 else sample(chances, generator)
         seen.add(token)
         yield _event("model", scores, token, text)
         if token == text.tokenizer.end or count == new:

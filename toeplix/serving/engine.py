@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toeplix.inference.generation import GREEDY, Row, Sampling
+from toeplix.inference.generation import Row
+from toeplix.inference.sampling import GREEDY, Sampling
 from toeplix.model import LanguageModel
 from toeplix.serving.batch import batch
 
@@ -86,7 +87,9 @@ class Ticket:
     def __init__(self, job: Job, deliver: Callable[["Ticket", list[Event]], object]) -> None:
         self.job, self.deliver = job, deliver
         self.open = set(range(len(job.seeds)))  # rows that go on
-        self.rows = [Row(n, list(job.prompt), seed) for n, seed in enumerate(job.seeds)]
+        self.rows = [
+            Row(n, list(job.prompt), job.sampling, seed) for n, seed in enumerate(job.seeds)
+        ]
         self.state: Any = None
         self.done = 0  # positions of the prompt that have been read
         self.scores: list[Score] = []
@@ -265,9 +268,9 @@ class Engine:
             ticket.cancel(row.number)
             return
         try:
-            token = row.draw(logits, job.sampling)
+            token = row.sample(logits)
         except RuntimeError:  # logits that are no numbers; other rows may be well
-            log.exception("a row could not be drawn")
+            log.exception("a row could not be sampled")
             self._tell(ticket, Failed())
             ticket.cancel()
             return
