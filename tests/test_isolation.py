@@ -11,9 +11,9 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.hub_pairs import one_thread
+from tests.models import OURS, stepped
 from tests.test_architectures import CASES, SMALL
 from toeplix import Model, build
-from toeplix.config import OWN
 from toeplix.hub import NearLinearCache, from_core
 from toeplix.inference.generation import generate
 from toeplix.serving.batch import batch
@@ -35,7 +35,7 @@ def poisoned(config, value):
     """A model whose embedding of one token is a vector of that value, in half of its channels."""
     torch.manual_seed(0)
     model = build(config).eval()
-    table = model.embedding if config.arch in OWN else model.backbone.get_input_embeddings()
+    table = model.embedding if config.arch in OURS else model.backbone.get_input_embeddings()
     with torch.no_grad():
         table.weight[WRONG, ::2] = value
     return model
@@ -110,11 +110,8 @@ def test_rows_of_a_state(model):
     tokens, found = prompts(4, time), []
     for token in (ORDINARY, WRONG):
         tokens[1, [2, 12, 13, 20, 25, 40]] = token
-        state, parts = None, []
-        for part in tokens.split([10, 5, *[1] * (time - 15)], 1):
-            logits, state = model.step(part, state)
-            parts.append(logits[[0, 2, 3]])
-        found.append(torch.cat(parts, 1))
+        logits = stepped(model, tokens, [10, 5, *[1] * (time - 15)], prefill=2)
+        found.append(logits[[0, 2, 3]])
     assert_same_bits(found)
 
 
@@ -149,7 +146,7 @@ def test_generated_rows(model):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OWN])
+@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OURS])
 @torch.no_grad()
 def test_rows_of_a_mixer(case, value):
     """Without the norm before it, which turns 1e20 into something ordinary."""
@@ -161,11 +158,11 @@ def test_rows_of_a_mixer(case, value):
         x[1, 2:20:3] = wrong
         state = model.start()
         parts = [mixer(x)]
-        for part in x.split([10, 5, *[1] * (time - 15)], 1):
+        for number, part in enumerate(x.split([10, 5, *[1] * (time - 15)], 1)):
             states = state.bank._states  # of all blocks, of which one is used
             del states[len(state.parts[0]) if isinstance(state.parts[0], list) else 1 :]
-            if part.shape[1] == 1:
-                state.bank.open()
+            if number == 2:
+                state.begin_decoding()
             parts.append(mixer.extend(part, state.parts[0]))
             state.bank.close()
         found.append(torch.cat(parts, 1)[[0, 2, 3]])
@@ -181,7 +178,7 @@ CACHES = {
 
 
 @pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OWN])
+@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OURS])
 @torch.no_grad()
 def test_rows_and_padding_of_the_hub(case, cache):
     config = ALL[case]
@@ -209,7 +206,7 @@ def test_rows_and_padding_of_the_hub(case, cache):
 
 
 @pytest.mark.parametrize("cache", [None, "dynamic", "static"])
-@pytest.mark.parametrize("arch", OWN)
+@pytest.mark.parametrize("arch", OURS)
 def test_generated_rows_of_the_hub(arch, cache):
     config = replace(ALL["toeplitz-odd"], arch=arch, dim=16)
     model = from_core(poisoned(config, POISON["nan"]))

@@ -51,7 +51,8 @@ def write(
         start = min(len(row.job.prompt) for row in rows)
         steps = max(len(row.job.prompt) - start + row.job.new for row in rows)
         tokens = torch.tensor([row.job.prompt[:start] for row in rows], device=device)
-        logits, state = prefill(model, tokens, CHUNK, horizon=steps)
+        logits, state = prefill(model, tokens, CHUNK)
+        state.begin_decoding(steps or None)
         for time in range(start, start + steps):
             likeliest = logits.argmax(-1).tolist()
             latest = [row.next(time, likeliest[i], logits[i]) for i, row in enumerate(rows)]

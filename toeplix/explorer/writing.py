@@ -41,7 +41,7 @@ def write(
             f"the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
         )
     text = Text(tokenizer)
-    state, last = model.start(new), torch.empty(0)
+    state, last = model.start(), torch.empty(0)
     for first in range(0, len(tokens), CHUNK):
         with alone, torch.no_grad():
             part = torch.tensor([tokens[first : first + CHUNK]])
@@ -51,6 +51,7 @@ def write(
         for scores, token in zip(logits, following, strict=False):
             yield _event("prompt", scores, token, text)
         last = logits[-1]
+    state.begin_decoding(new)
     yield from _drawn(model, last, state, tokens, text, new, sampling, seed, alone)
     if rest := text.rest():
         yield {"kind": "rest", "text": rest}

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from toeplix.inference.sampling import GREEDY, MAX_SEED, MIN_SEED, Sampler, Sampling
-from toeplix.model import LanguageModel
+from toeplix.model import DecodingState, LanguageModel
 
 
 def generate(
@@ -68,7 +68,8 @@ def stream(
                 if len(prompt) == length
             ]
             tokens = torch.tensor([row.prompt for row in rows], device=_device(model))
-            logits, state = prefill(model, tokens, chunk, horizon=max_new_tokens)
+            logits, state = prefill(model, tokens, chunk)
+            state.begin_decoding(max_new_tokens)
             for count in range(1, max_new_tokens + 1):
                 for row, scores in zip(rows, logits, strict=True):
                     if row.done:
@@ -102,10 +103,10 @@ class Row:
 
 
 def prefill(
-    model: LanguageModel, tokens: Int[Tensor, "b t"], chunk: int, horizon: int | None = None
-) -> tuple[Float[Tensor, "b v"], Any]:
-    """Logits after the last position, and the state there; the output layer sees that one only."""
-    state = model.start(horizon)
+    model: LanguageModel, tokens: Int[Tensor, "b t"], chunk: int
+) -> tuple[Float[Tensor, "b v"], DecodingState]:
+    """Read prompts, and return the logits of their last position (no others) and the state after it."""
+    state = model.start()
     for part in tokens.split(chunk, dim=1):
         features, state = model.advance(part, state)
     return model.logits(features[:, -1:])[:, 0], state

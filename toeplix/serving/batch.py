@@ -58,10 +58,10 @@ class Together(Batch):
         if copies > 1:
             state.select(torch.zeros(copies, dtype=torch.long))
         if self._state is None:
-            state.share(copies, self.life)
+            state.begin_ragged(copies, self.life)
             self._state = state
         else:
-            self._state.admit(state, copies)
+            self._state.append(state, copies)
         self.rows += copies
 
     def step(self, tokens: list[int]) -> Tensor:

@@ -223,8 +223,6 @@ class Engine:
         """A chunk of the prompt; after the last one its rows join the others."""
         prompt, first = ticket.job.prompt, ticket.done
         last = min(first + self.chunk, len(prompt))
-        if last == len(prompt) - 1:  # a single position at the end would start a decoder of its own
-            last = len(prompt)
         if first == 0:
             ticket.state = self.model.start()
         tokens = torch.tensor([prompt[first:last]], device=self.model.head.weight.device)
