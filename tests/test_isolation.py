@@ -16,7 +16,7 @@ from tests.test_architectures import CASES, SMALL
 from toeplix import Model, build
 from toeplix.hub import NearLinearCache, from_core
 from toeplix.inference.generation import generate
-from toeplix.serving.batch import batch
+from toeplix.inference.ragged import ragged_batch
 
 __all__ = ["one_thread"]  # a fixture
 
@@ -116,13 +116,13 @@ def test_rows_of_a_state(model):
 
 
 @torch.no_grad()
-def test_rows_of_the_servers_batch(model):
+def test_rows_of_a_ragged_batch(model):
     """Row 1 goes wrong in its prompt and later, leaves, and another comes to its place."""
     time = min(model.config.context + 10, 170)
     tokens, found = prompts(5, 9 + time), []
     for token in (ORDINARY, WRONG):
         tokens[1, [2, 10, 15, 16, 17]] = token
-        rows, here, parts = batch(model, life=200), [0, 1, 2, 3], []
+        rows, here, parts = ragged_batch(model, 200), [0, 1, 2, 3], []
         for row in here:
             rows.add(model.advance(tokens[row : row + 1, :9], model.start())[1], 1)
         for step in range(time):

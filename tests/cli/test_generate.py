@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from toeplix import Model, build, save
-from toeplix.cli.generate import pieces
 from toeplix.cli.main import main
 from toeplix.data import Tokenizer
 from toeplix.inference.generation import generate
@@ -44,14 +43,6 @@ def test_the_same_seed_the_same_text(trained, monkeypatch, capsys):
         run(monkeypatch, folder, "to", "--seed", seed, "--max-new-tokens", 40)
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
-
-
-def test_characters_are_complete(trained):
-    _, _, tokenizer = trained
-    tokens = tokenizer.encode("déjà 漢字 \N{GRINNING FACE}!")
-    found = list(pieces(tokenizer, iter(tokens)))
-    assert "".join(found) == "déjà 漢字 \N{GRINNING FACE}!"
-    assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in found)
 
 
 def test_a_model_without_tokenizer_is_named(tmp_path, monkeypatch, capsys):

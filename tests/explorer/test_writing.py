@@ -7,7 +7,7 @@ import torch
 
 from toeplix import load
 from toeplix.data import Tokenizer
-from toeplix.explorer.writing import CHUNK, LONGEST, Text, write
+from toeplix.explorer.writing import CHUNK, LONGEST, write
 from toeplix.inference.generation import generate
 from toeplix.inference.sampling import Sampling
 
@@ -54,15 +54,6 @@ def test_chances_are_those_of_one_forward_pass(speaker):
         best = here.sort(descending=True).values[: len(event["top"])]
         assert [p for _, p in event["top"]] == pytest.approx(best.tolist(), rel=1e-4)
         assert event["rank"] == 1 + int((here > here[event["token"]]).sum())
-
-
-def test_characters_of_several_bytes_come_whole(speaker):
-    _, tokenizer = speaker
-    text = Text(tokenizer)
-    pieces = [text.after(token) for token in tokenizer.encode("déjà 漢")]
-    assert "".join(pieces) == "déjà 漢"
-    assert "" in pieces
-    assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
 
 
 def test_nobody_is_kept_waiting_between_tokens(speaker):

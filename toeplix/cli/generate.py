@@ -2,14 +2,10 @@
 
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from toeplix.data import Tokenizer
 
 
 def generate(
@@ -38,6 +34,7 @@ def generate(
     """Continue a prompt, token by token."""
     from toeplix.checkpoint import load, require_numbers
     from toeplix.data import Tokenizer
+    from toeplix.inference.detokenization import Detokenizer
     from toeplix.inference.generation import stream
     from toeplix.inference.sampling import Sampling
     from toeplix.inference.weight_layout import for_decoding
@@ -70,10 +67,11 @@ def generate(
         decode=tokenizer.decode,
     )
     sys.stdout.write(text)
-    for piece in pieces(tokenizer, (token for _, token in tokens)):
-        sys.stdout.write(piece)
+    detokenizer = Detokenizer(tokenizer.decode)
+    for _, token in tokens:
+        sys.stdout.write(detokenizer.add(token))
         sys.stdout.flush()
-    sys.stdout.write("\n")
+    sys.stdout.write(detokenizer.end() + "\n")
 
 
 def _valid(text: str, what: str) -> str:
@@ -100,18 +98,3 @@ def _standard_input() -> str:
             f"standard input is not UTF-8: byte {problem.object[problem.start]:#04x} at position "
             f"{problem.start}; convert it, for instance with iconv"
         ) from problem
-
-
-def pieces(tokenizer: "Tokenizer", tokens: Iterator[int]) -> Iterator[str]:
-    """Text as it becomes certain: a character of several bytes is complete or not shown yet."""
-    seen: list[int] = []
-    shown = ""
-    for token in tokens:
-        seen.append(token)
-        text = tokenizer.decode(seen)
-        if not text.endswith("\N{REPLACEMENT CHARACTER}"):
-            yield text[len(shown) :]
-            shown = text
-    rest = tokenizer.decode(seen)
-    if len(rest) > len(shown):
-        yield rest[len(shown) :]

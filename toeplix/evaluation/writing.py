@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import torch
 
 from toeplix.data import Tokenizer
+from toeplix.inference.detokenization import Detokenizer
 from toeplix.inference.generation import prefill
 from toeplix.inference.sampling import GREEDY, Sampling, probabilities, sample
 from toeplix.model import LanguageModel
 
 ROWS = 32  # of a batch whose size is chosen here
-MARGIN = 8  # tokens looked at beside those that can hold a stop sequence
 CHUNK = 2048  # positions of prompts that are read at once
 
 
@@ -89,7 +89,7 @@ class _Row:
         self.job, self._tokenizer = job, tokenizer
         self.new: list[int] = []
         self.done = job.new == 0
-        self._tail = max((len(stop.encode()) for stop in job.stops), default=0) + MARGIN
+        self._text = Detokenizer(tokenizer.decode, job.stops)
         self._generator = torch.Generator().manual_seed(job.seed)
 
     def next(self, time: int, likeliest: int, logits: torch.Tensor) -> int:
@@ -106,12 +106,6 @@ class _Row:
             self.done = True
             return token
         self.new.append(token)
-        self.done = len(self.new) == self.job.new or self._stopped()
+        self._text.add(token)
+        self.done = len(self.new) == self.job.new or self._text.stopped
         return token
-
-    def _stopped(self) -> bool:
-        """Only the last tokens can complete a stop sequence, and each has a byte at least."""
-        if not self.job.stops:
-            return False
-        text = self._tokenizer.decode(self.new[-self._tail :])
-        return any(stop in text for stop in self.job.stops)

@@ -2,7 +2,7 @@
 
 Every turn reads some of the prompts that wait, then takes one step for all rows there are. A row that has
 ended makes room at once, for a prompt that waits. What a row gives depends on its job alone: its own
-position (batch.py), its own random numbers.
+position (ragged.py), its own random numbers.
 
     submit(jobs, deliver)    tickets, or `Full` or `Draining`; events go to `deliver(ticket, events)`
     ticket.cancel(...)       rows end after the present step
@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from toeplix.inference.generation import Row
+from toeplix.inference.ragged import ragged_batch
 from toeplix.inference.sampling import GREEDY, Sampling
 from toeplix.model import LanguageModel
-from toeplix.serving.batch import batch
 
 log = logging.getLogger("toeplix.serving")
 
@@ -131,7 +131,7 @@ class Engine:
         self.counts = Counts()
         self.draining = False
         self._closed = False
-        self._batch = batch(model, life)
+        self._batch = ragged_batch(model, life)
         self.chunk = chunk or self._batch.chunk
         self._waiting: deque[Ticket] = deque()
         self._reading: Ticket | None = None  # still the first that waits, unless it has just joined
@@ -317,7 +317,7 @@ class Engine:
             self._tell(ticket, Failed())
             ticket.cancel()
         self._here = []
-        self._batch = batch(self.model, self.life)
+        self._batch = ragged_batch(self.model, self.life)
         self.counts.running = 0
 
     def _tell(self, ticket: Ticket, event: Event) -> None:
