@@ -10,7 +10,7 @@ import typer
 
 def generate(
     directory: Annotated[
-        Path, typer.Argument(help="A trained model with its tokenizer: the `model` of a run.")
+        Path, typer.Argument(help="The directory of a run, or of a model with its tokenizer.")
     ],
     prompt: Annotated[
         str | None, typer.Argument(help="What the text begins with; '-' reads standard input.")
@@ -32,12 +32,10 @@ def generate(
     seed: Annotated[int, typer.Option(help="The same seed, the same text.")] = 0,
 ) -> None:
     """Continue a prompt, token by token."""
-    from toeplix.checkpoint import load, require_numbers
-    from toeplix.data import Tokenizer
     from toeplix.inference.detokenization import Detokenizer
     from toeplix.inference.generation import stream
+    from toeplix.inference.loading import load_pretrained
     from toeplix.inference.sampling import Sampling
-    from toeplix.inference.weight_layout import for_decoding
 
     sampling = Sampling(
         temperature=temperature,
@@ -48,14 +46,7 @@ def generate(
     )
     text = _standard_input() if prompt == "-" else _valid(prompt or "", "the prompt")
     stops = [_valid(each, "--stop") for each in stop or ()]
-    model = load(directory)
-    require_numbers(model, directory)
-    for_decoding(model)
-    tokenizer = Tokenizer.load(directory)
-    if tokenizer.vocab > model.config.vocab:
-        raise ValueError(
-            f"{directory}: the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
-        )
+    model, tokenizer, _ = load_pretrained(directory, decoding_layout=True, finite=True)
     tokens = stream(
         model,
         [[tokenizer.start, *tokenizer.encode(text)]],
