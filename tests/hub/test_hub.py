@@ -409,7 +409,7 @@ def test_without_toeplix_the_checkpoint_brings_its_code(tmp_path):
     assert done.returncode == 0, done.stderr
     logits, new = torch.load(tmp_path / "result.pt")
     torch.testing.assert_close(logits, core(tokens), **CLOSE)
-    assert new[:, 10:].tolist() == generate(core, tokens.tolist(), new=9)
+    assert new[:, 10:].tolist() == generate(core, tokens.tolist(), max_new_tokens=9)
     for folder in (tmp_path, tmp_path / "again"):
         (code,) = folder.glob("*.py")  # one file, the plain one
         assert code.read_bytes() == Path(modeling_toeplix.__file__).read_bytes()

@@ -12,7 +12,7 @@ def evaluate(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Checkpoints: the `model` of a run, a causal language model of Hugging Face, "
+            help="Checkpoints: a run, a model, a causal language model of Hugging Face, "
             "by directory or by name, or silence: one that says nothing, to compare with."
         ),
     ],

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from toeplix import compat
 from toeplix.files import DamagedFile, parse_json, read_json, reading
 from toeplix.files.tensors import verify
+from toeplix.inference.loading import model_directory
 
 KERNEL = re.compile(r"^(?P<layer>.*?)(\.?token_mixer)?\.?filters\.(?P<part>\d{1,9})\.kernel$")
 WEIGHTS = "model.safetensors"
@@ -71,8 +72,7 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
     folder = Path(directory)
     if not folder.exists():
         raise FileNotFoundError(f"there is no {folder}")
-    if not list(folder.glob("*.safetensors")) and (folder / "model").is_dir():
-        folder = folder / "model"
+    folder = model_directory(folder)
     files = sorted(folder.glob("model*.safetensors")) if folder.is_dir() else []
     if not files:
         raise FileNotFoundError(f"{directory} is no checkpoint: there is no {WEIGHTS} in it")

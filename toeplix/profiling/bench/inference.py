@@ -24,6 +24,7 @@ from rich.table import Table
 from torch import Tensor
 
 from toeplix.architectures import build
+from toeplix.backbones.huggingface import CacheState
 from toeplix.config import Model
 from toeplix.inference.generation import prefill
 from toeplix.inference.weight_layout import for_decoding
@@ -77,7 +78,7 @@ def reader(arch: str, length: int, dim: int, depth: int) -> Callable[[], object]
 
     @torch.no_grad()
     def read() -> object:
-        return prefill(model, tokens, length, horizon=512)
+        return prefill(model, tokens, length)
 
     return read
 
@@ -169,7 +170,7 @@ def mixer_state(way: str, model: LanguageModel, context: int) -> MixerState:
             filters.kernel = layer.kernel.flatten(0, 1).detach()
             filters.history = torch.randn(shape)
         parts.append(part)
-    bank.open()
+    bank.begin_decoding()
     return MixerState(bank, parts)
 
 
@@ -197,10 +198,11 @@ BANKS: dict[str, Callable[[], FilterBank]] = {
 def _llama_state(model: LanguageModel, context: int) -> Any:
     from transformers import DynamicCache
 
-    config = model.config
-    cache = DynamicCache()
+    config, state = model.config, model.start()
+    assert isinstance(state, CacheState)
+    state.cache = cache = DynamicCache()
     heads = config.attention_heads
     shape = (1, heads, context, config.dim // heads)
     for layer in range(config.depth):
         cache.update(torch.randn(shape), torch.randn(shape), layer)
-    return cache
+    return state
