@@ -2,7 +2,8 @@
 
 `explore DIR` asks for every run and model that is listed, `serve DIR` for a completion and a chat. The
 status is 0 if the requests were answered, whatever the answer; an answer of 500 or more, or a sound run
-that is missing from the list, is an error that nobody foresaw.
+that is missing from the list, is an error that nobody foresaw. One 500 is foreseen, and a rejection:
+weights whose numbers are sound by themselves, but give logits that are not finite.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+NOT_FINITE = "the model gave logits that are not finite"
 SOUND = "sound"  # a run that nothing was done to, among those explored
 
 
@@ -64,7 +66,7 @@ def served(place: Path) -> int:
     for status, text in answers:
         if status >= 500:
             print(f"answered with {status}: {text[:200]}", file=sys.stderr)
-            return 70
+            return 2 if NOT_FINITE in text else 70
     return 0
 
 

@@ -10,7 +10,8 @@ from tests.kill_worker import contents
 from tests.toy import toy_lines, toy_run, toy_store
 from tests.training.test_loop import ARGUMENTS, call, interrupt, rows, small_files, spoil
 from toeplix import load
-from toeplix.files import DamagedFile
+from toeplix.files import DamagedFile, sha256
+from toeplix.files.tensors import read_file, save_file
 from toeplix.training.logs import read
 from toeplix.training.loop import fit
 from toeplix.training.presets import preset
@@ -154,6 +155,68 @@ def test_more_damage_to_a_checkpoint(store, tmp_path, name, text, words):
     fit(run, tmp_path, say=said.append)
     assert words in said[0]
     assert "using step-5 before it" in said[0]
+
+
+def sealed(directory):
+    """Let the manifest of a checkpoint agree with its files, whatever they hold."""
+    files = {
+        file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        for file in directory.iterdir()
+        if file.name != "manifest.json"
+    }
+    (directory / "manifest.json").write_text(json.dumps(files))
+
+
+@pytest.fixture(scope="module")
+def interrupted(store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("interrupted") / "run"
+    interrupt(toy_run(store), folder, 7)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_checkpoint_that_agrees_with_its_manifest_but_is_none(store, interrupted, tmp_path, name):
+    step = shutil.copytree(interrupted, tmp_path / "run") / "checkpoints/step-5"
+    (step / name).write_text("{")
+    sealed(step)
+    with pytest.raises(DamagedFile, match="step-5"):
+        fit(toy_run(store), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"tokens": "x"}, {"seconds": None}, {"lengths": 5}, {"lengths": {"a": -1}}),
+        *({"first_loss": []}, {"scaler": 5}, {"data": 5}, {"more": 1}, {"nats": True}),
+    ],
+)
+def test_a_state_whose_fields_are_of_another_kind(store, interrupted, tmp_path, change):
+    step = shutil.copytree(interrupted, tmp_path / "run") / "checkpoints/step-5"
+    state = json.loads((step / "state.json").read_text()) | change
+    (step / "state.json").write_text(json.dumps(state))
+    sealed(step)
+    with pytest.raises(DamagedFile, match=f"state.json is damaged: .*{next(iter(change))}"):
+        fit(toy_run(store), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda key, value: {} if key.endswith(":step") else {key: value}, "step is missing"),
+        (lambda key, value: {f"{key}s": value}, "is not the state of a weight"),
+        (lambda key, value: {key: value.double()}, "of torch.float64"),
+        (lambda key, value: {key: value.sum()}, r"is \(\) of torch.float32, not "),
+    ],
+)
+def test_optimizer_state_that_does_not_fit(store, interrupted, tmp_path, change, words):
+    step = shutil.copytree(interrupted, tmp_path / "run") / "checkpoints/step-5"
+    file = step / "optimizer.safetensors"
+    known = {key: value.clone() for key, value in read_file(file)[0].items()}  # not mapped
+    changed = {name: found for key in known for name, found in change(key, known[key]).items()}
+    save_file(changed, file)
+    sealed(step)
+    with pytest.raises(DamagedFile, match=words):
+        fit(toy_run(store), tmp_path / "run")
 
 
 @pytest.mark.parametrize("text", ['{"model": 5}', "[]", "[" * 100_000, "{", '{"steps": 3}'])

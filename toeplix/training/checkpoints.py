@@ -29,6 +29,7 @@ from toeplix.training.distributed import part
 
 OPTIMIZER, STATE, MANIFEST = "optimizer.safetensors", "state.json", "manifest.json"
 FILES = (WEIGHTS, CONFIG, OPTIMIZER, STATE)
+ADAMW = ("step", "exp_avg", "exp_avg_sq")  # its state of a weight
 
 
 class Snapshot(NamedTuple):
@@ -137,14 +138,20 @@ def restore_moments(
 ) -> None:
     """Load the optimizer state of a checkpoint; each process keeps its shard."""
     weights = dict(model.named_parameters())
-    for key, value in contents(snapshot.directory / OPTIMIZER, check=False)[0].items():
+    file = snapshot.directory / OPTIMIZER
+    stored = contents(file, check=False)[0]
+    for key, value in stored.items():
         name, _, what = key.rpartition(":")
-        if name not in weights:
-            raise DamagedFile(f"{snapshot.directory}: there is no weight {name}")
+        if name not in weights or what not in ADAMW:
+            raise DamagedFile(f"{file} is damaged: {key} is not the state of a weight")
         weight = weights[name]
-        if value.ndim and value.shape != weight.shape:
+        if missing := [each for each in ADAMW if f"{name}:{each}" not in stored]:
+            raise DamagedFile(f"{file} is damaged: {name}:{missing[0]} is missing")
+        shape = () if what == "step" else weight.shape
+        if value.shape != shape or value.dtype != torch.float32:
             raise DamagedFile(
-                f"{snapshot.directory}: {key} is {tuple(value.shape)}, not {tuple(weight.shape)}"
+                f"{file} is damaged: {key} is {tuple(value.shape)} of {value.dtype}, "
+                f"not {tuple(shape)} of torch.float32"
             )
         # AdamW counts its steps on the device only if it is fused there
         counted = value.to(weight.device if weight.is_cuda else "cpu")

@@ -24,7 +24,6 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ from toeplix.training import batches, checkpoints, distributed, preflight
 from toeplix.training.logs import Logs
 from toeplix.training.objective import Objective, prepare
 from toeplix.training.processes import Processes, joined
+from toeplix.training.progress import Progress
 from toeplix.training.run import Run
 from toeplix.training.schedule import rate
 from toeplix.training.signals import Stopped, requests
@@ -59,25 +59,6 @@ Report = Callable[[dict[str, Any]], None]
 
 class Diverged(ValueError):
     """The loss or the gradient norm is not finite, or the loss is far above that of the first step."""
-
-
-@dataclass(kw_only=True)
-class Progress:
-    """The state of a run that a checkpoint stores in addition to weights and optimizer state."""
-
-    step: int = 0  # steps done
-    tokens: int = 0  # labels trained on
-    seconds: float = 0.0
-    # since the last line of metrics.jsonl:
-    nats: float = 0.0  # sum of losses
-    labels: int = 0
-    busy: float = 0.0  # seconds in steps
-    waited: float = 0.0  # seconds of `busy` spent waiting for batches
-    first_loss: float | None = None
-    lengths: dict[str, int] = field(default_factory=dict)  # bytes of the log files
-    scaler: dict[str, Any] = field(default_factory=dict)  # state of the loss scaler, float16 only
-    data: str = ""  # digest of the token store
-    processes: int = 1
 
 
 def fit(

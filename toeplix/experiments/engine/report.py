@@ -47,8 +47,8 @@ def draw(
     target = figure_file(name, scale, figures)
     check_output(target, overwrite=overwrite)
     with rows.interpreting(results_file(name, scale, results)):
-        drawing = load(name).figure(found, published)
-    style.save(drawing, target, overwrite=overwrite)
+        # matplotlib lays out what is drawn when it is saved: numbers beyond its range fail only here
+        style.save(load(name).figure(found, published), target, overwrite=overwrite)
     return target
 
 
