@@ -67,7 +67,7 @@ def test_a_full_disk_is_told_and_costs_nothing_that_was_done(recipe, store, tmp_
 COMMAND = f"""
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
-from toeplix import cli
+from toeplix.cli.main import main
 from toeplix.data import building
 building.ONE_PROCESS_CHARACTERS, building.BATCH_CHARACTERS = 0, {build_worker.SMALL}
 append = building.Growing.append
@@ -76,7 +76,7 @@ def slowly(*arguments):
     append(*arguments)
 building.Growing.append = slowly
 sys.argv = ["toeplix", "data", "build", *sys.argv[1:]]
-cli.main()
+main()
 """
 
 
