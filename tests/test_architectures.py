@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tests.models import OURS
+from tests.models import OURS, stepped
 from toeplix import Model, build, load, save
 from toeplix.architectures import ARCHITECTURES
 from toeplix.testing import assert_causal
@@ -79,22 +79,25 @@ def test_one_result_however_it_is_fed(model, tokens):
     packed = model(row[None], offsets=[0, 24, 37, 38])
     torch.testing.assert_close(packed[0], torch.cat(alone), **CLOSE)
     for pieces in ([24], [1] * 24, [7, 1, 9, 1, 6], [23, 1]):
-        state, parts = None, []
-        for part in tokens[:1].split(pieces, 1):
-            logits, state = model.step(part, state)
-            parts.append(logits)
-        torch.testing.assert_close(torch.cat(parts, 1)[0], alone[0], **CLOSE)
+        for prefill in {None, 0, 1, len(pieces) // 2}:
+            logits = stepped(model, tokens[:1], pieces, prefill)
+            torch.testing.assert_close(logits[0], alone[0], **CLOSE)
 
 
 @torch.no_grad()
 def test_beyond_the_context_whole_equals_stepped(model):
     """Twice the context: filters are sliding windows, whatever the way."""
     tokens = torch.randint(37, (2, 55))
-    state, parts = None, []
-    for part in tokens.split([20, 1, 11, 1, 22], 1):
-        logits, state = model.step(part, state)
-        parts.append(logits)
-    torch.testing.assert_close(torch.cat(parts, 1), model(tokens), **CLOSE)
+    for prefill in (None, 1, 3):
+        logits = stepped(model, tokens, [20, 1, 11, 1, 22], prefill)
+        torch.testing.assert_close(logits, model(tokens), **CLOSE)
+
+
+def test_decoding_begins_once():
+    state = build(Model(**SMALL)).start()
+    state.begin_decoding(5)
+    with pytest.raises(ValueError, match="begun already"):
+        state.begin_decoding(5)
 
 
 def test_gradients_reach_what_is_trained_and_nothing_else(model, tokens):
@@ -204,12 +207,9 @@ def test_a_longer_context_steps_through_the_near_linear_decoder(heads):
     torch.manual_seed(0)
     model = build(Model(**(SMALL | {"context": 200}), heads=heads)).eval()
     tokens = torch.randint(37, (2, 330))
-    state, parts = None, []
-    for part in tokens.split([100, *[1] * 230], 1):
-        logits, state = model.step(part, state)
-        parts.append(logits)
+    logits = stepped(model, tokens, [100, *[1] * 230], prefill=1)
     with torch.no_grad():
-        torch.testing.assert_close(torch.cat(parts, 1), model(tokens), **CLOSE)
+        torch.testing.assert_close(logits, model(tokens), **CLOSE)
 
 
 def test_pads_may_hold_anything(model, tokens):

@@ -11,12 +11,12 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.hub_pairs import one_thread
+from tests.models import OURS, stepped
 from tests.test_architectures import CASES, SMALL
 from toeplix import Model, build
-from toeplix.config import OWN
 from toeplix.hub import NearLinearCache, from_core
 from toeplix.inference.generation import generate
-from toeplix.serving.batch import batch
+from toeplix.inference.ragged import ragged_batch
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def poisoned(config, value):
     """A model whose embedding of one token is a vector of that value, in half of its channels."""
     torch.manual_seed(0)
     model = build(config).eval()
-    table = model.embedding if config.arch in OWN else model.backbone.get_input_embeddings()
+    table = model.input_embedding()
     with torch.no_grad():
         table.weight[WRONG, ::2] = value
     return model
@@ -112,22 +112,19 @@ def test_rows_of_a_state(model):
     tokens, found = prompts(4, time), []
     for token in (ORDINARY, WRONG):
         tokens[1, [2, 12, 13, 20, 25, 40]] = token
-        state, parts = None, []
-        for part in tokens.split([10, 5, *[1] * (time - 15)], 1):
-            logits, state = model.step(part, state)
-            parts.append(logits[[0, 2, 3]])
-        found.append(torch.cat(parts, 1))
+        logits = stepped(model, tokens, [10, 5, *[1] * (time - 15)], prefill=2)
+        found.append(logits[[0, 2, 3]])
     assert_same_bits(found)
 
 
 @torch.no_grad()
-def test_rows_of_the_servers_batch(model):
+def test_rows_of_a_ragged_batch(model):
     """Row 1 goes wrong in its prompt and later, leaves, and another comes to its place."""
     time = min(model.config.context + 10, 170)
     tokens, found = prompts(5, 9 + time), []
     for token in (ORDINARY, WRONG):
         tokens[1, [2, 10, 15, 16, 17]] = token
-        rows, here, parts = batch(model, life=200), [0, 1, 2, 3], []
+        rows, here, parts = ragged_batch(model, 200), [0, 1, 2, 3], []
         for row in here:
             rows.add(model.advance(tokens[row : row + 1, :9], model.start())[1], 1)
         for step in range(time):
@@ -146,12 +143,12 @@ def test_generated_rows(model):
     tokens, found = prompts(4, 12), []
     for token in (ORDINARY, WRONG):
         tokens[1, 3:9:2] = token
-        rows = generate(model, tokens.tolist(), new=30)
+        rows = generate(model, tokens.tolist(), max_new_tokens=30)
         found.append([rows[row] for row in (0, 2, 3)])
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OWN])
+@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OURS])
 @torch.no_grad()
 def test_rows_of_a_mixer(case, value):
     """Without the norm before it, which turns 1e20 into something ordinary."""
@@ -163,11 +160,11 @@ def test_rows_of_a_mixer(case, value):
         x[1, 2:20:3] = wrong
         state = model.start()
         parts = [mixer(x)]
-        for part in x.split([10, 5, *[1] * (time - 15)], 1):
+        for number, part in enumerate(x.split([10, 5, *[1] * (time - 15)], 1)):
             states = state.bank._states  # of all blocks, of which one is used
             del states[len(state.parts[0]) if isinstance(state.parts[0], list) else 1 :]
-            if part.shape[1] == 1:
-                state.bank.open()
+            if number == 2:
+                state.begin_decoding()
             parts.append(mixer.extend(part, state.parts[0]))
             state.bank.close()
         found.append(torch.cat(parts, 1)[[0, 2, 3]])
@@ -183,7 +180,7 @@ CACHES = {
 
 
 @pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OWN])
+@pytest.mark.parametrize("case", [name for name, config in ALL.items() if config.arch in OURS])
 @torch.no_grad()
 def test_rows_and_padding_of_the_hub(case, cache):
     config = ALL[case]
@@ -211,7 +208,7 @@ def test_rows_and_padding_of_the_hub(case, cache):
 
 
 @pytest.mark.parametrize("cache", [None, "dynamic", "static"])
-@pytest.mark.parametrize("arch", OWN)
+@pytest.mark.parametrize("arch", OURS)
 def test_generated_rows_of_the_hub(arch, cache):
     config = replace(ALL["toeplitz-odd"], arch=arch, dim=16)
     model = from_core(poisoned(config, POISON["nan"]))

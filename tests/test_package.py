@@ -20,14 +20,22 @@ def run(code: str) -> str:
 
 
 def test_import_is_light():
-    loaded = run("import sys, toeplix; print(*sys.modules)").split()
+    loaded = run("import sys; from toeplix import *; print(*sys.modules)").split()
     assert not {name.split(".")[0] for name in loaded} & set(HEAVY)
+
+
+def test_the_package_alone_imports_no_torch():
+    """So that the command line is there at once, and Ctrl-C works while PyTorch is imported."""
+    loaded = run("import sys, toeplix, toeplix.cli.main; print(*sys.modules)").split()
+    assert "torch" not in loaded
+    assert set(toeplix.__all__) <= set(dir(toeplix))
+    assert not hasattr(toeplix, "nothing")
 
 
 def test_import_adds_little_to_torch():
     """Counted in modules, not in seconds: what toeplix adds is itself and three small libraries."""
     loaded = run(
-        "import sys, torch; before = set(sys.modules); import toeplix;"
+        "import sys, torch; before = set(sys.modules); from toeplix import *;"
         "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
     )
     third_party = set(loaded.split()) - set(sys.stdlib_module_names)

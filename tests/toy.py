@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from toeplix import Model
+from tests.models import small
 from toeplix.data import Recipe, Store, build
 from toeplix.training.presets import changed
 from toeplix.training.run import Run
@@ -33,7 +33,8 @@ def toy_store(folder: Path) -> Store:
 
 def toy_run(store: Store, **changes: Any) -> Run:
     """Nothing in it divides anything else; dropout draws random numbers in every step."""
-    model = Model(vocab=300, context=32, dim=16, depth=1, dropout=0.1)
+    arch = changes.get("arch", "toeplitz")
+    model = small(arch, vocab=300, context=32, dim=16, depth=1, dropout=0.1)
     run = Run(model=model, data=str(store.directory), steps=24, batch=4, lr=1e-2, warmup=4)
     quick = {
         "save_every": 5,

@@ -3,11 +3,14 @@
     from toeplix import Model, build, toeplitz
 
 Start reading at `toeplix.architectures`, or at `toeplix.ops`, the operation that everything rests on.
+
+Names are imported when they are first used: PyTorch takes seconds to import, in which the command line
+could not yet handle Ctrl-C, and `toeplix --version` needs none of it.
 """
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Model",

@@ -17,10 +17,18 @@ from typing import Any
 
 import torch
 
+from toeplix import compat
 from toeplix.architectures import build, stored_numbers
 from toeplix.config import Model
-from toeplix.files import DamagedFile, parse_json, printable, read_json, replace_file, sha256
-from toeplix.files.directories import made
+from toeplix.files import (
+    DamagedFile,
+    ensure_directory,
+    parse_json,
+    printable,
+    read_json,
+    replace_file,
+    sha256,
+)
 from toeplix.files.tensors import read_file, save_file
 from toeplix.model import LanguageModel
 
@@ -51,7 +59,7 @@ def save(
     metadata = {"toeplix": __version__, "model": json.dumps(record), "format": "pt"}
     described = {"model_type": "toeplix", "toeplix_version": __version__, "model": record}
     text = json.dumps(described, indent=2) + "\n"
-    with made(folder):
+    with ensure_directory(folder):
         if tokenizer is not None:
             metadata["tokenizer"] = json.dumps(_tokenizer(Path(tokenizer)))
             for file in sorted(Path(tokenizer).iterdir()):
@@ -140,7 +148,7 @@ def require_numbers(model: torch.nn.Module, source: object) -> None:
 def configured(text: str, file: Path) -> Model:
     """A `Model` from its fields; fields of a newer version are named."""
     try:
-        record = parse_json(text)
+        record = compat.model_record(parse_json(text))
         known = {field.name for field in dataclasses.fields(Model)}
         if unknown := sorted(set(record) - known):
             names = ", ".join(printable(name)[:40] for name in unknown[:MAX_SHOWN_NAMES])
@@ -167,11 +175,9 @@ def _agree(file: Path, config: Model, metadata: Mapping[str, str]) -> None:
         found = read_json(
             beside, f"delete it, or write it again with toeplix.save: {file} is whole"
         )
-        record = found.get("model")
+        record, wanted = found.get("model"), dataclasses.asdict(config)
         # a version that knows fewer settings wrote fewer
-        if not isinstance(record, dict) or dataclasses.asdict(
-            config
-        ) | record != dataclasses.asdict(config):
+        if not isinstance(record, dict) or wanted | compat.model_record(record) != wanted:
             raise DamagedFile(
                 f"{beside} is damaged: its 'model' is not the one in {WEIGHTS}; "
                 "delete it, or write both again with toeplix.save"

@@ -11,7 +11,7 @@ packing are undone before it runs (`mask`, `offsets`; see documents.py), so they
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,9 +31,41 @@ COMMON_FIELDS = ("arch", "vocab", "context", "dim", "depth", "tie_embeddings")
 BLOCK_FIELDS = ("mlp_ratio", "block_order", "norm", "final_norm", "activation", "dropout", "init")
 
 
+class DecodingState(ABC):
+    """What a model keeps of the positions it has seen, for those that follow.
+
+    A state starts in prefill mode, in which any number of positions may be read at once. After
+    `begin_decoding` positions are decoded one by one, as cheaply as the architecture can.
+    """
+
+    @abstractmethod
+    def begin_decoding(self, max_new_tokens: int | None = None) -> None:
+        """Switch from prefill to decoding. A bound on the number of decode steps saves memory."""
+
+
+class RaggedState(DecodingState):
+    """A state whose rows may have different positions, join and leave: that of a ragged batch."""
+
+    @abstractmethod
+    def begin_ragged(self, rows: int, max_new_tokens: int) -> None:
+        """Switch a prefilled state of `rows` rows to decoding as a ragged batch.
+
+        No row takes more than `max_new_tokens` decode steps.
+        """
+
+    @abstractmethod
+    def append(self, other: Any, rows: int) -> None:
+        """Append the rows, `rows` of them, of another prefilled state."""
+
+    @abstractmethod
+    def select(self, rows: Int[Tensor, " r"]) -> None:
+        """Keep these rows, in this order."""
+
+
 class LanguageModel(nn.Module, ABC):
     """What every architecture is seen through."""
 
+    ragged: ClassVar[bool] = False  # whether its states are `RaggedState`
     config: Model
     head: nn.Linear  # from features to logits
 
@@ -67,15 +99,15 @@ class LanguageModel(nn.Module, ABC):
         """Logits of the next k positions, and the state after them. The first state is None.
 
         For inference: no gradients, and the state is changed in place (`copy.deepcopy` it to branch).
-        Long prompts are fastest in large chunks before the first single step.
+        Read a prompt in large chunks, then call `state.begin_decoding()` before the single steps.
         """
         _check_tokens(tokens)
         features, state = self.advance(tokens, state)
         return self.logits(features), state
 
-    def start(self, horizon: int | None = None) -> Any:
-        """A state before the first position. Knowing how many single steps will follow saves memory."""
-        return None
+    @abstractmethod
+    def start(self) -> DecodingState:
+        """Return a state before the first position, in prefill mode."""
 
     def features(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
         """Features of rows that each start at their first position."""
@@ -95,7 +127,7 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
-        """Features of the next positions."""
+        """Return the features of the next positions, and the state after them; None: the first."""
 
     @abstractmethod
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]: ...
@@ -157,6 +189,8 @@ class Block(nn.Module):
 class MixerLM(LanguageModel):
     """Embedding, blocks, final norm or none, output."""
 
+    ragged = True
+
     def __init__(self, mixer: type[TokenMixer], config: Model) -> None:
         super().__init__()
         self.config, self.mixer = config, mixer
@@ -214,15 +248,15 @@ class MixerLM(LanguageModel):
             parts = block.each(parts)
         return [self.norm(x) for x in parts]
 
-    def start(self, horizon: int | None = None) -> "MixerState":
-        bank = FilterBank(horizon)
+    def start(self) -> "MixerState":
+        bank = FilterBank()
         return MixerState(bank, [block.token_mixer.start(bank) for block in self.blocks])
 
     def advance(
         self, tokens: Int[Tensor, "b k"], state: "MixerState | None"
     ) -> tuple[Float[Tensor, "b k d"], "MixerState"]:
         state = self.start() if state is None else state
-        if tokens.shape[1] > 1 and state.bank.decoder is None:
+        if not state.bank.decoding:
             return self._extend(tokens, state.parts), state
         features = []
         for token in tokens.split(1, dim=1):
@@ -241,27 +275,27 @@ class MixerLM(LanguageModel):
         return self.head(features)
 
 
-class MixerState(NamedTuple):
-    """Of a whole model: what its long filters share, and what each block keeps."""
+class MixerState(RaggedState):
+    """The state of a whole model: the bank that its long filters share, and a part for each block."""
 
-    bank: FilterBank
-    parts: list[Any]
+    def __init__(self, bank: FilterBank, parts: list[Any]) -> None:
+        self.bank, self.parts = bank, parts
 
-    def share(self, rows: int, life: int) -> None:
-        """After a past: from now on single positions, of rows that come, stay for `life`, and go."""
-        self.bank.share(life)
+    def begin_decoding(self, max_new_tokens: int | None = None) -> None:
+        self.bank.begin_decoding(max_new_tokens)
+
+    def begin_ragged(self, rows: int, max_new_tokens: int) -> None:
+        self.bank.begin_ragged(max_new_tokens)
         for state in self._states():
-            state.share(rows)
+            state.begin_ragged(rows)
 
-    def admit(self, other: "MixerState", rows: int) -> None:
-        """The rows, so many, of a state that has read their past, after those that are here."""
-        self.bank.admit(other.bank)
+    def append(self, other: "MixerState", rows: int) -> None:
+        self.bank.append(other.bank)
         for mine, theirs in zip(self._states(), other._states(), strict=True):
-            theirs.share(rows)
-            mine.admit(theirs)
+            theirs.begin_ragged(rows)
+            mine.append(theirs)
 
     def select(self, rows: Int[Tensor, " r"]) -> None:
-        """Go on with these rows, in this order."""
         self.bank.select(rows)
         for state in self._states():
             state.select(rows)

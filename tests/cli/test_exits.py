@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_closed_streams_are_no_error(closed, tmp_path):
 def test_no_file_takes_the_number_of_a_closed_stream(tmp_path):
     """What a library prints would be written into it."""
     program = (
-        "import os; from toeplix import exits; "
+        "import os; from toeplix.cli import exits; "
         f"exits.run(lambda: open({str(tmp_path / 'mine')!r}, 'w').close() or os.write(1, b'noise'))"
     )
     done = shell(f'{sys.executable} -c "{program.replace(chr(34), chr(39))}" >&-')
@@ -281,3 +282,32 @@ def test_statuses_pass_through(monkeypatch):
     assert ended(failing(SystemExit())) == 0
     monkeypatch.setattr(sys, "argv", ["toeplix", "--version"])
     main()  # returns where all is well
+
+
+SLOW_IMPORT = """import sys, time
+import toeplix.__main__
+
+slow = sys.argv.pop(1)
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == slow:
+            print("importing", flush=True)
+            time.sleep(60)
+
+sys.meta_path.insert(0, Slow())
+toeplix.__main__.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("slow", "status"), [("toeplix.cli.main", -signal.SIGINT), ("torch", exits.INTERRUPTED)]
+)
+def test_an_interrupt_while_modules_are_imported(slow, status):
+    """Ended by the signal, or by the exit status that a shell makes of it: without a word."""
+    arguments = [sys.executable, "-c", SLOW_IMPORT, slow, "plan", "laptop"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == status
+        assert process.stderr.read() == b""

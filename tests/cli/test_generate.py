@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from toeplix import Model, build, save
-from toeplix.cli.generate import pieces
 from toeplix.cli.main import main
 from toeplix.data import Tokenizer
 from toeplix.inference.generation import generate
@@ -31,9 +30,9 @@ def run(monkeypatch, *arguments):
 
 def test_the_command_writes_what_the_library_does(trained, monkeypatch, capsys):
     folder, model, tokenizer = trained
-    run(monkeypatch, folder, "to be", "--new", "30", "--temperature", "0")
+    run(monkeypatch, folder, "to be", "--max-new-tokens", "30", "--temperature", "0")
     prompt = [tokenizer.start, *tokenizer.encode("to be")]
-    (row,) = generate(model, [prompt], new=30, stop_tokens=[tokenizer.end])
+    (row,) = generate(model, [prompt], max_new_tokens=30, stop_tokens=[tokenizer.end])
     assert capsys.readouterr().out == "to be" + tokenizer.decode(row) + "\n"
 
 
@@ -41,17 +40,9 @@ def test_the_same_seed_the_same_text(trained, monkeypatch, capsys):
     folder, *_ = trained
     texts = []
     for seed in (3, 3, 4):
-        run(monkeypatch, folder, "to", "--seed", seed, "--new", 40)
+        run(monkeypatch, folder, "to", "--seed", seed, "--max-new-tokens", 40)
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
-
-
-def test_characters_are_complete(trained):
-    _, _, tokenizer = trained
-    tokens = tokenizer.encode("déjà 漢字 \N{GRINNING FACE}!")
-    found = list(pieces(tokenizer, iter(tokens)))
-    assert "".join(found) == "déjà 漢字 \N{GRINNING FACE}!"
-    assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in found)
 
 
 def test_a_model_without_tokenizer_is_named(tmp_path, monkeypatch, capsys):
@@ -80,7 +71,7 @@ def test_text_that_is_not_utf8(trained, environment):
         done = toeplix(*arguments, input=given, env=os.environ | environment)
         assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
         assert words in done.stderr
-    done = toeplix(folder, "-", "--new", "3", input="déjà".encode(), env=os.environ)
+    done = toeplix(folder, "-", "--max-new-tokens", "3", input="déjà".encode(), env=os.environ)
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode().startswith("déjà")
 
@@ -100,10 +91,10 @@ def test_seeds_that_no_generator_takes(trained, monkeypatch, capsys, seed):
     assert leaving.value.code == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert f"must be in {-(2**63)} .. {2**64 - 1}" in error
+    assert "is not a finite number of 64 bits" in error
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64 - 1, -(2**63)])
 def test_seeds_that_generators_take(trained, monkeypatch, capsys, seed):
-    run(monkeypatch, trained[0], "to", "--seed", seed, "--new", 3)
+    run(monkeypatch, trained[0], "to", "--seed", seed, "--max-new-tokens", 3)
     assert capsys.readouterr().out

@@ -90,7 +90,7 @@ def test_a_split_that_holds_something_is_chosen_by_the_share_alone(recipe, tmp_p
     assert set(texts_of(store.val, store)) == {
         text for text in BOOKS if is_validation(text.encode(), 0.3)
     }
-    assert "held_share" not in store.manifest
+    assert "val_share" not in store.manifest
     assert not store.notice
 
 

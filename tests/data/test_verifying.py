@@ -173,7 +173,7 @@ CHANGES = {
     "huge bytes": lambda m: sizes(m).update(bytes=10**400),
     "fraction": lambda m: m["splits"]["train"].update(tokens=1.5),
     "more tokens": lambda m: m["splits"]["train"].update(tokens=m["splits"]["train"]["tokens"] + 1),
-    "no split": lambda m: m["splits"].pop("held"),
+    "no split": lambda m: m["splits"].pop("val"),
     "another split": lambda m: m["splits"].update(test={}),
     "splits": lambda m: m.update(splits=[]),
     "files": lambda m: m.update(files=7),
@@ -246,7 +246,7 @@ def test_documents_must_lie_one_after_the_other(copy, name, value):
 def test_tokens_must_be_in_the_vocabulary(copy):
     tokens = np.fromfile(copy.directory / "val.bin", "<u2")
     tokens[5] = copy.vocab
-    with pytest.raises(DamagedFile, match=r"held\.bin is damaged: it holds token 400 of a voc"):
+    with pytest.raises(DamagedFile, match=r"val\.bin is damaged: it holds token 400 of a voc"):
         write(copy, "val.bin", tokens).check()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.evaluation import published
 from toeplix.evaluation import formats
-from toeplix.evaluation.data import MissingData, local, sources
+from toeplix.evaluation.data import MissingData, local, sentences, sources
 from toeplix.evaluation.prompts import fields_of, stock_template
 from toeplix.evaluation.truncation import Cuts
 
@@ -128,7 +128,7 @@ def test_missing_and_broken_files_are_named(tmp_path):
     with pytest.raises(MissingData, match="no local format is known"):
         local(tmp_path, "some/thing", None)
     published.write(tmp_path / "lambada_test.jsonl", '{"text": "a"}\n{"text"\n')
-    with pytest.raises(MissingData, match=r"lambada_test.jsonl, line 2: no JSON"):
+    with pytest.raises(MissingData, match=r"lambada_test.jsonl, line 2: not JSON"):
         local(tmp_path, "EleutherAI/lambada_openai", "default")
     published.write(tmp_path / "lambada_test.jsonl", "")
     with pytest.raises(MissingData, match="has no rows"):
@@ -157,7 +157,7 @@ def test_the_libraries_are_left_as_they_were(root):
 @pytest.mark.parametrize(
     ("path", "file", "line", "words"),
     [
-        ("google/IFEval", "input_data.jsonl", "42", "line 1: no JSON object, but 42"),
+        ("google/IFEval", "input_data.jsonl", "42", "line 1: a JSON object was expected, not 42"),
         (
             "google/IFEval",
             "input_data.jsonl",
@@ -165,7 +165,7 @@ def test_the_libraries_are_left_as_they_were(root):
             "instruction_id_list is",
         ),
         ("hazyresearch/based-swde-v2", "based-swde-v2.jsonl", '{"text": "a"}', "value is None"),
-        ("hazyresearch/based-squad", "based-squad.jsonl", "[1, 2]", "no JSON object"),
+        ("hazyresearch/based-squad", "based-squad.jsonl", "[1, 2]", "a JSON object was expected"),
         ("EleutherAI/lambada_openai", "lambada_test.jsonl", '{"text": 5}', "text is 5, no str"),
         ("Rowan/hellaswag", "hellaswag_val.jsonl", '{"label": 1}', "ctx_a is None"),
     ],
@@ -193,7 +193,12 @@ ARC = {
     "answerKey": "A",
 }
 HELLASWAG = {"ctx_a": "", "ctx_b": "", "activity_label": "", "endings": ["a", "b"], "label": 0}
-IFEVAL = {"key": 1, "prompt": "", "instruction_id_list": ["a"], "kwargs": [{}]}
+IFEVAL = {
+    "key": 1,
+    "prompt": "",
+    "instruction_id_list": ["punctuation:no_comma"],
+    "kwargs": [{}],
+}
 LONGBENCH = {"input": "", "context": "", "answers": ["a"]}
 
 
@@ -217,14 +222,14 @@ LONGBENCH = {"input": "", "context": "", "answers": ["a"]}
         )
     ]
     + [
-        (
-            "google/IFEval",
-            "default",
-            "input_data.jsonl",
-            IFEVAL,
-            {"kwargs": []},
-            "list of 1 objects",
-        ),
+        ("google/IFEval", "default", "input_data.jsonl", IFEVAL, change, words)
+        for change, words in (
+            ({"kwargs": []}, "list of 1 objects"),
+            ({"instruction_id_list": ["a"]}, "field instruction_id_list is 'a', none of keywords:"),
+            ({"kwargs": [{"words": 1}]}, "field kwargs[0] does not fit punctuation:no_comma: "),
+        )
+    ]
+    + [
         (
             "Xnhyacinth/LongBench",
             "trec",
@@ -237,7 +242,7 @@ LONGBENCH = {"input": "", "context": "", "answers": ["a"]}
 )
 def test_a_wrong_answer_is_named_with_its_line(tmp_path, path, name, file, good, bad, words):
     published.lines(tmp_path / file, [good, good | bad])
-    with pytest.raises(MissingData, match="line 2: ") as caught:
+    with sentences(None), pytest.raises(MissingData, match="line 2: ") as caught:
         local(tmp_path, path, name)
     assert words in str(caught.value)
     assert file.rpartition("/")[2] in str(caught.value)

@@ -71,7 +71,7 @@ def test_what_greedy_decoding_would_write_is_greedy():
 
     model = model_of("toeplitz", torch.float32)
     prompt = [3, 1, 4]
-    (written,) = generate(model, [prompt], new=4)
+    (written,) = generate(model, [prompt], max_new_tokens=4)
     other = [*written[:-1], (written[-1] + 1) % 50]
     assert [greedy for _, greedy in score(model, [(prompt, written), (prompt, other)])] == [
         True,

@@ -6,7 +6,8 @@ import torch
 from tests.models import small
 from toeplix import build
 from toeplix.evaluation.writing import Job, batches, write
-from toeplix.inference.generation import Sampling, generate
+from toeplix.inference.generation import generate
+from toeplix.inference.sampling import Sampling
 
 ARCHITECTURES = ("toeplitz", "masked", "hyena", "linear", "llama", "window", "mamba2")
 
@@ -32,7 +33,7 @@ def test_texts_do_not_depend_on_the_batch(tokenizer, arch):
     model, jobs = model_of(tokenizer, arch), jobs_of(tokenizer)
     wanted = []
     for job in jobs:
-        (row,) = generate(model, [job.prompt], new=job.new, stop_tokens=[tokenizer.end])
+        (row,) = generate(model, [job.prompt], max_new_tokens=job.new, stop_tokens=[tokenizer.end])
         wanted.append(row[:-1] if row[-1] == tokenizer.end else row)
     for size in (1, 5, None):
         assert write(model, tokenizer, jobs, batch=size) == wanted

@@ -10,10 +10,10 @@ import pytest
 
 from toeplix.cli import exits
 from toeplix.cli.main import main
-from toeplix.files import MARK, check_output, directory, generated, write_output
+from toeplix.files import MARK, check_output, ensure_directory, generated, write_output
 
 MINE = "what a user wrote\n"
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def text(words: str = MARK):
@@ -102,7 +102,7 @@ def test_what_fails_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         write_output(tmp_path / "deep" / "page", full)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="later"), directory(tmp_path / "a" / "b"):
+    with pytest.raises(ValueError, match="later"), ensure_directory(tmp_path / "a" / "b"):
         raise ValueError("later")
     assert not list(tmp_path.iterdir())
     with pytest.raises(AssertionError, match="without the mark"):

@@ -58,7 +58,7 @@ def inside(given: argparse.Namespace, place: Path, out: Path) -> int:
     print(f"fixtures made in {made:.0f} s", flush=True)
     counts: dict[str, collections.Counter[str]] = {}
     failures: dict[str, dict[str, Any]] = {}
-    chosen = [name for name in given.kinds.split(",") if name]
+    chosen = _chosen(given.kinds)
     whole = sum(kinds.SHARES[name] for name in chosen)
     for name in chosen:
         seconds = max(5.0, _seconds(given) - made) * kinds.SHARES[name] / whole
@@ -90,6 +90,14 @@ def replayed(campaign: Any, folders: list[Path]) -> int:
     return int(failed > 0)
 
 
+def _chosen(names: str) -> list[str]:
+    """Kinds in the order in which they can follow each other."""
+    known, given = (*kinds.FORKED, *kinds.OTHERS), set(filter(None, names.split(",")))
+    if unknown := sorted(given - set(known)):
+        raise SystemExit(f"fuzz: there is no kind {unknown[0]}: {', '.join(known)}")
+    return [name for name in known if name in given]
+
+
 def _seconds(given: argparse.Namespace) -> float:
     if given.minutes is not None:
         return 60 * given.minutes
@@ -99,7 +107,7 @@ def _seconds(given: argparse.Namespace) -> float:
 def outside(given: argparse.Namespace) -> int:
     """Where there are no namespaces: what writes nothing."""
     counts = {}
-    for name in set(given.kinds.split(",")) & {"operator"}:
+    for name in set(_chosen(given.kinds)) & {"operator"}:
         counts[name] = _other(name, _seconds(given), given.seed, given.out, Path())
     return report(counts, {}, given.out, given.json) if counts else 1
 
@@ -107,7 +115,7 @@ def outside(given: argparse.Namespace) -> int:
 def _other(name: str, seconds: float, seed: str, out: Path, root: Path) -> collections.Counter[str]:
     run = kinds.other(name, root)
     if run is None:
-        print(f"{name}: there is no tests/fuzz/{name}_cases.py", flush=True)
+        print(f"{name}: what it needs is not installed", flush=True)
         return collections.Counter()
     return run(seconds, seed, out)
 

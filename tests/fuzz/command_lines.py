@@ -31,7 +31,10 @@ BASES: dict[str, Base] = {
         share=4,
     ),
     "generate": Base(
-        positional=["run/model", "one two"], options=["--new", "3"], fixtures=["run/model"], share=4
+        positional=["run/model", "one two"],
+        options=["--max-new-tokens", "3"],
+        fixtures=["run/model"],
+        share=4,
     ),
     "data build": Base(
         positional=["texts/toy.jsonl"],

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.fuzz import definition
 from toeplix import decoder
 from toeplix.ops import DECODERS
-from toeplix.ops.decoding.ragged import Rolling
+from toeplix.ops.decoding.ragged import RaggedDecoder
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 POISON = (1e20, float("inf"), float("nan"))  # 1e20 is inf in float16
@@ -24,7 +24,7 @@ class Decoding:
     Rows of `select` are taken modulo those that are there.
     """
 
-    kind: str  # history, online, rolling
+    kind: str  # history, online, ragged
     batch: int
     past: int
     heads: int
@@ -46,11 +46,11 @@ def sizes(largest: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def decodings(draw: Callable[..., Any], longest: int = 400) -> Decoding:
-    kind = draw(st.sampled_from([*DECODERS, "rolling"]))
+    kind = draw(st.sampled_from([*DECODERS, "ragged"]))
     step = st.tuples(st.just("step"), st.sampled_from([1, 2, 31, 33, 64, 100]))
     select = st.tuples(st.just("select"), st.lists(st.integers(0, 7), max_size=4))
     join = st.tuples(st.just("join"), st.integers(1, 3), st.integers(0, 150))
-    moves = [step, step, select, join] if kind == "rolling" else [step, step, select]
+    moves = [step, step, select, join] if kind == "ragged" else [step, step, select]
     schedule = draw(st.lists(st.one_of(moves), min_size=1, max_size=7))
     return Decoding(
         kind=kind,
@@ -132,7 +132,7 @@ def _decoded(case: Decoding, poison: float | None) -> list[_Row]:
             here = [here[number].copy() for number in rows]
         else:
             more = numbers(*how)
-            state.join(more)
+            state.append(more)
             here += [_Row(part) for part in more]
     return gone + here
 
@@ -140,8 +140,8 @@ def _decoded(case: Decoding, poison: float | None) -> list[_Row]:
 def _started(case: Decoding, past: Tensor) -> Any:
     kernel = _kernel(case)
     steps = max(1, sum(how[0] for move, *how in case.schedule if move == "step"))
-    if case.kind == "rolling":
-        return Rolling(kernel, past, steps if case.bounded else steps + case.taps)
+    if case.kind == "ragged":
+        return RaggedDecoder(kernel, past, steps if case.bounded else steps + case.taps)
     return decoder(kernel, past, kind=case.kind, horizon=steps if case.bounded else None)
 
 

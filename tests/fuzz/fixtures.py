@@ -91,7 +91,7 @@ def _runs() -> None:
         Store.open("store"),
         steps=8,
         save_every=2,
-        keep=9,
+        keep_checkpoints=9,
         log_every=2,
         eval_every=4,
         sample_every=4,
@@ -119,7 +119,7 @@ def _models() -> None:
     tokenizer = [Path("run/model/tokenizer.json"), Path("run/model/tokenizer_config.json")]
     small = Model(vocab=300, context=32, dim=16, depth=1)
     for name, model in {
-        "hyena": replace(small, arch="hyena", order=8),
+        "hyena": replace(small, arch="hyena", filter_hidden=8),
         "masked": replace(small, arch="masked", heads=2),
         "linear": replace(small, arch="linear", heads=2),
         "llama": replace(small, arch="llama", heads=2),

@@ -3,8 +3,7 @@
     run(seconds, seed, out) -> Counter
 
 `files` and `commands` are campaigns of forked commands. `http` and `operator` have modules of their own,
-`http_cases` and `operator_cases`, each with such a function; `http` also gets the address of a server of
-a tiny model, a real process.
+each with such a function; `http` also gets the address of a server of a tiny model, a real process.
 """
 
 import collections
@@ -23,14 +22,15 @@ FORKED = (
     "files",
     "commands",
 )  # destructive: only where nothing but a scratch directory is writable
-OTHERS = ("http", "operator")
+# after the forked ones: they compute in this process, and its threads would not survive a fork
+OTHERS = {"http": "http_cases", "operator": "operator_campaign"}
 SHARES = {"files": 0.5, "commands": 0.3, "http": 0.1, "operator": 0.1}  # of the time
 
 
 def other(name: str, root: Path) -> Kind | None:
     """The function of a kind with a module of its own; None where that is not installed."""
     try:
-        module = importlib.import_module(f"tests.fuzz.{name}_cases")
+        module = importlib.import_module(f"tests.fuzz.{OTHERS[name]}")
     except ModuleNotFoundError:
         return None
     if name != "http":

@@ -12,7 +12,7 @@ from shlex import split
 from tests.fuzz import formats, mutators
 
 Mutator = Callable[[Random, bytes], bytes]
-GENERATE = ["one two", "--new", "4", "--temperature", "0"]
+GENERATE = ["one two", "--max-new-tokens", "4", "--temperature", "0"]
 BUILD = ["--out", "new", "--vocab", "300", "--processes", "1", "--val-fraction", "0.1"]
 SHORT = split("--steps 2 --warmup 0 --eval-every 0 --sample-every 0")
 LASTING = 1.2  # seconds after which a server is told to end

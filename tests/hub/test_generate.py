@@ -1,7 +1,5 @@
 """`generate()` for twins of core models: one result, whatever the cache and the road taken."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -18,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["one_thread", "twins"]  # fixtures
 
+LONG_HYENA = Model(**(SMALL | {"context": 200}), arch="hyena")
 LONG = Model(**(SMALL | {"context": 200}), heads=2)  # the decoder is an online one
 CACHES = {
     "near-linear": lambda model: {},
@@ -39,16 +38,16 @@ def decode(model, prompts=PROMPTS, new=12, **how):
 def test_greedy_is_the_cores(twins, cache):
     """Left-padded prompts of different lengths, and on beyond the context."""
     core, model = twins
-    assert decode(model, **CACHES[cache](model)) == generate(core, PROMPTS, new=12)
+    assert decode(model, **CACHES[cache](model)) == generate(core, PROMPTS, max_new_tokens=12)
 
 
 @pytest.mark.parametrize("cache", ["near-linear", "dynamic"])
 def test_greedy_far_beyond_the_context_and_through_the_online_decoder(cache):
-    for config in (LONG, replace(LONG, arch="hyena"), CASES["masked"]):
+    for config in (LONG, LONG_HYENA, CASES["masked"]):
         core, model = pair(config)
         prompts = [[1, 2, 3], list(range(30)) * 4]
         how = CACHES[cache](model)
-        assert decode(model, prompts, new=100, **how) == generate(core, prompts, new=100)
+        assert decode(model, prompts, new=100, **how) == generate(core, prompts, max_new_tokens=100)
 
 
 @pytest.mark.parametrize("name", ARCHS)
@@ -66,7 +65,7 @@ def test_beams_and_samples_do_not_depend_on_the_cache(name):
         assert all(result == results[0] for result in results), how
 
 
-@pytest.mark.parametrize("config", [LONG, replace(LONG, arch="hyena")], ids=["toeplitz", "hyena"])
+@pytest.mark.parametrize("config", [LONG, LONG_HYENA], ids=["toeplitz", "hyena"])
 def test_beams_through_the_online_decoder(config):
     _, model = pair(config, sharp=False)
     prompts = [[1, 2, 3], [4, 5, 6, 7]]
@@ -92,7 +91,7 @@ def test_roads_that_lead_to_greedy(name):
     """Streaming, drafts by lookup and by a model, chunks of the prompt, embeddings for tokens."""
     core, model = pair(CASES[name])
     prompt = [3, 4, 5, 3, 4, 5, 3, 4]
-    expected = generate(core, [prompt], new=10)
+    expected = generate(core, [prompt], max_new_tokens=10)
     kept = Kept()
     assert decode(model, [prompt], 10, streamer=kept) == expected
     assert kept.tokens == [*prompt, *expected[0], "end"]
@@ -123,7 +122,7 @@ def test_a_conversation_goes_on_from_its_cache(name, kind):
     cache, said = made[kind](), []
     for turn in ([1, 2, 3], [4, 5, 6, 7], [8]):
         said += turn
-        expected = generate(core, [said], new=6)[0]
+        expected = generate(core, [said], max_new_tokens=6)[0]
         assert decode(model, [said], 6, past_key_values=cache) == [expected]
         said += expected
 
@@ -201,6 +200,7 @@ def test_a_pipeline_generates_text():
     texts = ["w5 w6 w7", "w8"]
     written = write(texts, batch_size=2, max_new_tokens=6, do_sample=False, return_full_text=False)
     expected = [
-        [token for token in row if token] for row in generate(core, [[5, 6, 7], [8]], new=6)
+        [token for token in row if token]
+        for row in generate(core, [[5, 6, 7], [8]], max_new_tokens=6)
     ]
     assert [tokenizer.encode(one[0]["generated_text"]) for one in written] == expected

@@ -1,17 +1,19 @@
 """Models for transformers: the core model is the truth, whatever the padding and the road taken."""
 
+import gc
 import json
 import math
 import os
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, DynamicCache
 
 import toeplix
 from tests.hub_pairs import ARCHS, CASES, PROMPTS, one_thread, padded, pair, twins
@@ -24,6 +26,7 @@ from toeplix.hub import (
     NearLinearCache,
     ToeplixConfig,
     ToeplixForCausalLM,
+    ToeplixModel,
     from_core,
     modeling_toeplix,
     to_core,
@@ -35,16 +38,16 @@ pytestmark = pytest.mark.slow
 __all__ = ["one_thread", "twins"]  # fixtures
 
 
-@pytest.fixture(params=["ours", "plain"])
-def either_product(request, monkeypatch):
-    """With the fast product, and with the one that the file carries."""
-    if request.param == "plain":
-        monkeypatch.setattr(modeling_toeplix, "product", modeling_toeplix.spectral_product)
+def plain(model):
+    """The same model of the class that a checkpoint carries."""
+    copy = modeling_toeplix.ToeplixForCausalLM(model.config)
+    copy.load_state_dict(model.state_dict())
+    return copy.train(model.training)
 
 
-@pytest.mark.usefixtures("either_product")
-def test_logits_and_gradients_are_those_of_the_core(twins):
-    core, model = twins
+@pytest.mark.parametrize("convert", [lambda model: model, plain], ids=["toeplix", "plain"])
+def test_logits_and_gradients_are_those_of_the_core(twins, convert):
+    core, model = twins[0], convert(twins[1])
     names = [name for name, value in core.named_parameters() if value.requires_grad]
     assert names == [
         name for name, _ in core.named_parameters() if name in dict(model.named_parameters())
@@ -244,7 +247,6 @@ def test_the_configuration_speaks_both_languages(tmp_path):
     assert config.max_position_embeddings == config.model["context"] == 512
     assert Model(**config.model) == Model(dim=64, vocab=50)
     assert asdict(Model()) == modeling_toeplix.DEFAULTS
-    assert modeling_toeplix.product is toeplix.toeplitz_windowed
     config.save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).model == config.model
     for bad in ({"arch": "llama"}, {"colour": 3}):
@@ -252,6 +254,98 @@ def test_the_configuration_speaks_both_languages(tmp_path):
             ToeplixConfig(model=bad)
     with pytest.raises(ValueError, match="Hugging Face's own"):
         from_core(build(ALL["llama"]))
+
+
+OLD = {  # a configuration that toeplix 0.1.0 wrote, every renamed setting with a value of its own
+    "toeplix_version": "0.1.0",
+    "model_type": "toeplix",
+    "model": {
+        **{"arch": "hyena", "vocab": 37, "context": 24, "dim": 32, "depth": 2, "heads": 0},
+        **{"expansion": 3, "first": "channel", "norm": "rms", "final_norm": True, "tied": True},
+        **{"activation": "gelu", "dropout": 0.0, "init": "scaled", "kernels": 1, "sequential": 1},
+        **{"frozen": "no", "filters": "kaiming", "gate": True, "order": 16, "features": 5},
+        **{"frequency": 2.0, "feature": "exp", "window": 64, "state": 128},
+    },
+}
+NEW = {  # the same by the names of today
+    **{"arch": "hyena", "vocab": 37, "context": 24, "dim": 32, "depth": 2, "heads": 0},
+    **{"mlp_ratio": 3, "block_order": "mlp_first", "norm": "rms", "final_norm": True},
+    **{"tie_embeddings": True, "activation": "gelu", "dropout": 0.0, "init": "scaled"},
+    **{"kernels": 1, "sequential": 1, "frozen": "no", "filter_init": "kaiming", "gate": True},
+    **{"filter_hidden": 16, "filter_features": 5, "filter_frequency": 2.0, "feature_map": "exp"},
+    **{"window": 64, "state_size": 128},
+}
+
+
+def test_configurations_of_the_first_version_are_read(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(OLD))
+    config = AutoConfig.from_pretrained(tmp_path)
+    assert config.model == NEW
+    assert config.model.keys() == asdict(Model()).keys()
+    config.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model"] == NEW
+    for old, new in (("mixer", "mixer_first"), ("channel", "mlp_first")):
+        assert ToeplixConfig(model={"first": old}).model["block_order"] == new
+    with pytest.raises(ValueError, match="expansion and mlp_ratio are one setting"):
+        ToeplixConfig(model={"expansion": 3, "mlp_ratio": 4})
+
+
+@torch.no_grad()
+def test_a_checkpoint_of_the_first_version_is_read(tmp_path):
+    core, model = pair(Model(mlp_ratio=2, block_order="mlp_first", heads=2, **SMALL))
+    model.save_pretrained(tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    renamed = {"mlp_ratio": "expansion", "block_order": "first", "tie_embeddings": "tied"}
+    record = {renamed.get(name, name): value for name, value in described["model"].items()}
+    described["model"] = record | {"first": "channel"}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    tokens = torch.randint(37, (2, 24))
+    assert torch.equal(loaded(tokens).logits, model(tokens).logits)
+    assert to_core(loaded).config == core.config
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*ARCHS, "linear-channel-first"])
+def test_the_backbone_returns_what_the_head_reads(name, tmp_path):
+    _, model = pair(CASES[name])
+    model.save_pretrained(tmp_path)
+    backbone = AutoModel.from_pretrained(tmp_path)
+    assert type(backbone) is ToeplixModel
+    assert set(backbone.state_dict()) == set(model.state_dict()) - {"head.weight"}
+    tokens = torch.randint(37, (2, 24))
+    out = backbone(tokens, use_cache=True, output_hidden_states=True)
+    assert torch.equal(model.head(out.last_hidden_state), model(tokens, use_cache=True).logits)
+    assert out.past_key_values.get_seq_length() == 24
+    assert len(out.hidden_states) == 3
+    assert torch.equal(backbone(tokens, return_dict=False)[0], backbone(tokens)[0])
+
+
+def test_models_of_toeplix_use_its_product():
+    x, kernel = torch.randn(2, 30, 3, 4), torch.randn(3, 30)
+    for model in (pair(CASES["toeplitz"])[1], ToeplixModel(pair(CASES["toeplitz"])[1].config)):
+        assert torch.equal(model.product(x, kernel), toeplix.toeplitz_windowed(x, kernel))
+        exact = super(type(model), model).product(x.double(), kernel.double())
+        torch.testing.assert_close(model.product(x, kernel), exact.float(), **CLOSE)
+
+
+@torch.no_grad()
+def test_filters_of_a_stock_cache_follow_the_weights_and_go_with_it():
+    _, model = pair(CASES["hyena"])
+    tokens, known = torch.randint(37, (1, 10)), modeling_toeplix.StockCache.kernels
+    before, cache = len(known), DynamicCache()
+    model(tokens, past_key_values=cache)
+    kept = [*known[cache].values()]
+    model(tokens[:, :1], past_key_values=cache)
+    assert len(kept) == 2  # one per block
+    assert all(one is other for one, other in zip(kept, known[cache].values(), strict=True))
+    cache.crop(-11)
+    model.blocks[0].token_mixer.filter.network["6"].weight.mul_(2)
+    changed = model(tokens, past_key_values=cache).logits
+    torch.testing.assert_close(changed, model(tokens).logits, **CLOSE)
+    del cache
+    gc.collect()
+    assert len(known) == before
 
 
 def test_bad_inputs_are_named():
@@ -280,12 +374,14 @@ class Nothing:
             raise ImportError(name + " is not installed")
 sys.meta_path.insert(0, Nothing())
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM
 folder, trust = sys.argv[1], {"yes": True, "no": False}[sys.argv[2]]
 model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=trust)
 tokens = torch.load(folder + "/tokens.pt")
 new = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=9, do_sample=False)
 torch.save([model(tokens).logits.detach(), new], folder + "/result.pt")
+features = AutoModel.from_pretrained(folder, trust_remote_code=trust)(tokens).last_hidden_state
+assert torch.equal(model.head(features), model(tokens).logits)
 model.save_pretrained(folder + "/again")
 """
 
@@ -313,7 +409,11 @@ def test_without_toeplix_the_checkpoint_brings_its_code(tmp_path):
     assert done.returncode == 0, done.stderr
     logits, new = torch.load(tmp_path / "result.pt")
     torch.testing.assert_close(logits, core(tokens), **CLOSE)
-    assert new[:, 10:].tolist() == generate(core, tokens.tolist(), new=9)
-    assert (tmp_path / "again" / "modeling_toeplix.py").exists()
+    assert new[:, 10:].tolist() == generate(core, tokens.tolist(), max_new_tokens=9)
+    for folder in (tmp_path, tmp_path / "again"):
+        (code,) = folder.glob("*.py")  # one file, the plain one
+        assert code.read_bytes() == Path(modeling_toeplix.__file__).read_bytes()
+        described = json.loads((folder / "config.json").read_text())
+        assert described["auto_map"] == modeling_toeplix.AUTO_MAP
     with torch.no_grad():
         assert torch.equal(toeplix.load(tmp_path / "again")(tokens), core(tokens))

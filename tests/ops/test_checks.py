@@ -11,7 +11,7 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
-from toeplix.ops.decoding.ragged import Rolling
+from toeplix.ops.decoding.ragged import RaggedDecoder
 
 X, KERNEL = torch.randn(2, 5, 3, 4), torch.randn(3, 5)
 ROW = X[:1]
@@ -118,10 +118,10 @@ def test_refused_with_a_reason(case):
         call()
 
 
-@pytest.mark.parametrize("kind", ["history", "online", "rolling"])
+@pytest.mark.parametrize("kind", ["history", "online", "ragged"])
 @pytest.mark.parametrize("rows", [[-1], [2], [True, True], [1.0]])
 def test_every_decoder_refuses_rows_it_does_not_have(kind, rows):
-    state = Rolling(KERNEL, X, 9) if kind == "rolling" else decoder(KERNEL, X, kind=kind)
+    state = RaggedDecoder(KERNEL, X, 9) if kind == "ragged" else decoder(KERNEL, X, kind=kind)
     with pytest.raises((IndexError, TypeError)):
         state.select(torch.tensor(rows))
     state.select(torch.tensor([1, 1], dtype=torch.int32))

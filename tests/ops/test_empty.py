@@ -13,7 +13,7 @@ from toeplix import (
 )
 from toeplix.ops import DECODERS
 from toeplix.ops.decoding.online import LEAF
-from toeplix.ops.decoding.ragged import Rolling
+from toeplix.ops.decoding.ragged import RaggedDecoder
 from toeplix.ops.paths import PATHS
 
 SHAPES = [(0, 2, 3), (2, 0, 3), (2, 2, 0), (1, 0, 3), (1, 2, 0), (0, 0, 0), (0, 1, 1), (1, 1, 0)]
@@ -57,35 +57,37 @@ def test_products_and_gradients_of_nothing(path, time, dtype):
 
 
 @pytest.mark.parametrize("past", [0, 300])
-@pytest.mark.parametrize("kind", [*DECODERS, "rolling"])
+@pytest.mark.parametrize("kind", [*DECODERS, "ragged"])
 def test_decoders_of_nothing(kind, past):
     for batch, heads, channels in SHAPES:
         kernel = torch.ones(heads, 400)
         inputs = torch.ones(batch, past, heads, channels)
-        rolling = kind == "rolling"
-        state = Rolling(kernel, inputs, 900) if rolling else decoder(kernel, inputs, kind=kind)
+        ragged = kind == "ragged"
+        state = RaggedDecoder(kernel, inputs, 900) if ragged else decoder(kernel, inputs, kind=kind)
         for _ in range(5 * LEAF):
             assert state.step(torch.ones(batch, heads, channels)).shape == (batch, heads, channels)
         rows = torch.arange(batch).repeat(2)
         state.select(rows)
-        if rolling:
-            state.join(torch.ones(3, 5, heads, channels))
+        if ragged:
+            state.append(torch.ones(3, 5, heads, channels))
         for _ in range(5 * LEAF):
-            x = torch.ones(2 * batch + 3 * rolling, heads, channels)
+            x = torch.ones(2 * batch + 3 * ragged, heads, channels)
             assert state.step(x).shape == x.shape
 
 
-@pytest.mark.parametrize("kind", [*DECODERS, "rolling"])
+@pytest.mark.parametrize("kind", [*DECODERS, "ragged"])
 def test_a_batch_may_run_empty_and_fill_again(kind):
     kernel = torch.ones(2, 300)
     past = torch.ones(2, 9, 2, 3)
-    state = Rolling(kernel, past, 600) if kind == "rolling" else decoder(kernel, past, kind=kind)
+    state = (
+        RaggedDecoder(kernel, past, 600) if kind == "ragged" else decoder(kernel, past, kind=kind)
+    )
     state.step(torch.ones(2, 2, 3))
     state.select(torch.tensor([], dtype=torch.int64))
     for _ in range(5 * LEAF):
         assert state.step(torch.ones(0, 2, 3)).shape == (0, 2, 3)
-    if kind == "rolling":
-        state.join(past)
+    if kind == "ragged":
+        state.append(past)
         assert torch.equal(state.step(torch.ones(2, 2, 3)), torch.full((2, 2, 3), 10.0))
 
 

@@ -15,7 +15,7 @@ from toeplix import (
     toeplitz_windowed,
 )
 from toeplix.ops import DECODERS
-from toeplix.ops.decoding.ragged import Rolling
+from toeplix.ops.decoding.ragged import RaggedDecoder
 from toeplix.ops.paths import PATHS
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -93,17 +93,19 @@ def test_one_sequence_of_one_head(path, channels, dtype):
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-@pytest.mark.parametrize("kind", [*DECODERS, "rolling"])
+@pytest.mark.parametrize("kind", [*DECODERS, "ragged"])
 def test_one_row_of_a_decoder(kind, channels, dtype):
     x, kernel = pair(channels, dtype)
     past = x[:, :150]
-    state = Rolling(kernel, past, TIME) if kind == "rolling" else decoder(kernel, past, kind=kind)
+    state = (
+        RaggedDecoder(kernel, past, TIME) if kind == "ragged" else decoder(kernel, past, kind=kind)
+    )
     y = torch.stack([state.step(part) for part in x[:, 150:].unbind(1)], 1)
     expected = spelled_out(x.double(), kernel.double())[:, 150:]
     assert_rounded_once(y, expected, magnitude(x, kernel))
 
 
-@pytest.mark.parametrize("kind", [*DECODERS, "rolling", "continued"])
+@pytest.mark.parametrize("kind", [*DECODERS, "ragged", "continued"])
 @torch.no_grad()
 def test_autocast_does_not_reach_inside(kind):
     """What comes in float32 is computed in float32, in tiles of matmul and of FFT."""
@@ -115,8 +117,8 @@ def test_autocast_does_not_reach_inside(kind):
         if kind == "continued":
             y = toeplitz_continued(x[:, 200:], kernel, past)
         else:
-            rolling = kind == "rolling"
-            state = Rolling(kernel, past, 600) if rolling else decoder(kernel, past, kind=kind)
+            ragged = kind == "ragged"
+            state = RaggedDecoder(kernel, past, 600) if ragged else decoder(kernel, past, kind=kind)
             first = [state.step(part) for part in x[:, 200:450].unbind(1)]
             state.select(rows)
             second = [state.step(part)[rows] for part in x[rows, 450:].unbind(1)]

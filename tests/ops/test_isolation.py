@@ -17,7 +17,7 @@ from toeplix import (
 )
 from toeplix.ops import DECODERS
 from toeplix.ops.decoding import online
-from toeplix.ops.decoding.ragged import Rolling
+from toeplix.ops.decoding.ragged import RaggedDecoder
 from toeplix.ops.paths import PATHS
 
 POISON = {"1e20": 1e20, "inf": float("inf"), "nan": float("nan")}
@@ -35,17 +35,17 @@ def rows_of(channels):
 
 
 def run_decoder(kind, kernel, x):
-    """Rows 0 to 3; then row 1 leaves, and with `Rolling` another one joins at its place."""
-    if kind == "rolling":
-        state = Rolling(kernel, x[:, :30], life=TIME)
+    """Rows 0 to 3; then row 1 leaves, and with `RaggedDecoder` another one joins at its place."""
+    if kind == "ragged":
+        state = RaggedDecoder(kernel, x[:, :30], max_new_tokens=TIME)
     else:
         state = decoder(kernel, x[:, :30], kind=kind)
     during = torch.stack([state.step(part) for part in x[:, 30:400].unbind(1)])
     rows = torch.tensor([3, 0, 2])
     state.select(rows)
     here = x[rows]
-    if kind == "rolling":
-        state.join(x[:1, :100])
+    if kind == "ragged":
+        state.append(x[:1, :100])
         here = torch.cat([here, x[:1]])
     after = torch.stack([state.step(part) for part in here[:, 400:].unbind(1)])
     return during[:, [0, 2, 3]], after
@@ -53,7 +53,7 @@ def run_decoder(kind, kernel, x):
 
 @pytest.mark.parametrize("poison", POISON)
 @pytest.mark.parametrize("channels", [1, 2, 3])
-@pytest.mark.parametrize("kind", [*DECODERS, "rolling"])
+@pytest.mark.parametrize("kind", [*DECODERS, "ragged"])
 def test_rows_of_a_decoder(kind, channels, poison):
     x, kernel = rows_of(channels)
     ordinary = run_decoder(kind, kernel, x)

@@ -8,7 +8,7 @@ import torch
 
 from tests.serving.raw import ask, exchange, post
 from tests.serving.test_engine import drawn, model_of
-from toeplix.inference.generation import GREEDY, Sampling
+from toeplix.inference.sampling import GREEDY, Sampling
 from toeplix.serving.engine import Drawn, Engine, Failed, Job
 from toeplix.serving.limits import Limits
 from toeplix.serving.server import running

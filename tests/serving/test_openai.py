@@ -7,7 +7,8 @@ import openai
 import pytest
 import torch
 
-from toeplix.inference.generation import Sampling, generate
+from toeplix.inference.generation import generate
+from toeplix.inference.sampling import Sampling
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,9 @@ def alone(service, text, new, *, temperature=0.0, seed=0, **how):
     """Tokens by the library, without a server."""
     prompt = [service.tokenizer.start, *service.tokenizer.encode(text)]
     how |= {"sampling": Sampling(temperature=temperature), "seed": seed}
-    return generate(service.model, [prompt], new=new, stop_tokens=[service.tokenizer.end], **how)[0]
+    return generate(
+        service.model, [prompt], max_new_tokens=new, stop_tokens=[service.tokenizer.end], **how
+    )[0]
 
 
 def written(service, tokens):

@@ -84,7 +84,7 @@ def test_settings_that_do_not_run(store, tmp_path, monkeypatch, capsys, text):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--data", "STORE", "--seed", str(2**64)], "must be at most"),
+        (["--data", "STORE", "--seed", str(2**64)], "is not a finite number of 64 bits"),
         (["--data", "STORE", "--vocab", "299"], "vocab=299 is too small"),
         (["--data", "STORE", "--context", "99999"], "less than a row of context=99999"),
         (["--data", "STORE", "--trackers", "pigeon"], "'pigeon' must be one of"),

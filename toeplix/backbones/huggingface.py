@@ -22,10 +22,20 @@ from transformers import (
 
 from toeplix.backbones.sizes import MAMBA_CONVOLUTION, MAMBA_HEADS
 from toeplix.config import Model
-from toeplix.model import LanguageModel
+from toeplix.model import DecodingState, LanguageModel
 
 LONGEST = 2048  # positions that rotary embeddings are prepared for, at least
 CHUNK = 64  # of the scan: its reference in PyTorch takes time and memory in proportion beyond it
+
+
+class CacheState(DecodingState):
+    """A cache of Hugging Face, which the first positions create."""
+
+    def __init__(self) -> None:
+        self.cache: Any = None
+
+    def begin_decoding(self, max_new_tokens: int | None = None) -> None:
+        """Do nothing: these caches read prompts and decode alike."""
 
 
 class Borrowed(LanguageModel):
@@ -55,6 +65,9 @@ class Borrowed(LanguageModel):
     def trunk(self) -> list[nn.Module]:
         return [self.backbone]
 
+    def start(self) -> CacheState:
+        return CacheState()
+
     def enable_gradient_checkpointing(self) -> None:
         self.backbone.gradient_checkpointing_enable(
             gradient_checkpointing_kwargs={"use_reentrant": False}
@@ -67,23 +80,32 @@ class Borrowed(LanguageModel):
 class Attention(Borrowed):
     """A Transformer, its state the keys and values of the past."""
 
-    def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
-        state = DynamicCache(config=self.backbone.config) if state is None else state
-        out = self.backbone(tokens, past_key_values=state, use_cache=True)
-        return out.last_hidden_state, out.past_key_values
+    def advance(
+        self, tokens: Int[Tensor, "b k"], state: CacheState | None
+    ) -> tuple[Float[Tensor, "b k d"], CacheState]:
+        state = state or self.start()
+        if state.cache is None:
+            state.cache = DynamicCache(config=self.backbone.config)
+        out = self.backbone(tokens, past_key_values=state.cache, use_cache=True)
+        state.cache = out.past_key_values
+        return out.last_hidden_state, state
 
 
 class StateSpace(Borrowed):
     """Mamba 2, its state that of the recurrence and of the short convolution."""
 
-    def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
-        if state is None:
+    def advance(
+        self, tokens: Int[Tensor, "b k"], state: CacheState | None
+    ) -> tuple[Float[Tensor, "b k d"], CacheState]:
+        state = state or self.start()
+        if state.cache is None:
             out = self.backbone(tokens, use_cache=True)
-            return out.last_hidden_state, out.cache_params
+            state.cache = out.cache_params
+            return out.last_hidden_state, state
         # with a state, the scan in chunks would start from nothing: one position at a time
         parts = []
         for token in tokens.split(1, dim=1):
-            out = self.backbone(token, cache_params=state, use_cache=True)
+            out = self.backbone(token, cache_params=state.cache, use_cache=True)
             parts.append(out.last_hidden_state)
         return torch.cat(parts, 1), state
 

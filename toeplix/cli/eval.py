@@ -12,7 +12,7 @@ def evaluate(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Checkpoints: the `model` of a run, a causal language model of Hugging Face, "
+            help="Checkpoints: a run, a model, a causal language model of Hugging Face, "
             "by directory or by name, or silence: one that says nothing, to compare with."
         ),
     ],
@@ -49,12 +49,12 @@ def evaluate(
     Everything about a task is the harness's own. Prompts hold no examples beyond the task's own.
     """
     from toeplix.evaluation import harness, table
-    from toeplix.files import check_output, directory
+    from toeplix.files import check_output, ensure_directory
 
     wanted = [name for name in (part.strip() for part in tasks.split(",")) if name]
     if not wanted:
         raise typer.BadParameter("--tasks names no task")
-    with nullcontext() if out is None else directory(out):  # better now than after an hour
+    with nullcontext() if out is None else ensure_directory(out):  # better now than after an hour
         if out is not None:
             check_output(*harness.outputs(harness.labels(models), out), overwrite=overwrite)
         report = harness.evaluate(

@@ -62,9 +62,8 @@ def open_streams() -> None:
             os.fstat(number)
         except OSError:
             _to_nowhere(number)
-        if getattr(sys, name) is None:
-            mode = "w" if number else "r"
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+        if number and getattr(sys, name) is None:  # a command that needs its input says so itself
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

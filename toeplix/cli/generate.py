@@ -2,29 +2,28 @@
 
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from toeplix.data import Tokenizer
 
 
 def generate(
     directory: Annotated[
-        Path, typer.Argument(help="A trained model with its tokenizer: the `model` of a run.")
+        Path, typer.Argument(help="The directory of a run, or of a model with its tokenizer.")
     ],
     prompt: Annotated[
         str | None, typer.Argument(help="What the text begins with; '-' reads standard input.")
     ] = None,
-    new: Annotated[int, typer.Option(min=1, help="Tokens to write, at most.")] = 200,
-    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.8,
-    top_k: Annotated[int, typer.Option(help="Keep the k likeliest; 0: all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Keep the likeliest that reach this chance.")] = 0.95,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0: always the most likely token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Keep the k most likely tokens; 0: all.")] = 0,
+    top_p: Annotated[
+        float,
+        typer.Option(help="Keep the most likely tokens that together reach this probability."),
+    ] = 0.95,
     min_p: Annotated[
-        float, typer.Option(help="Keep those this likely, relative to the likeliest.")
+        float, typer.Option(help="Keep tokens at least this likely, relative to the most likely.")
     ] = 0.0,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: less repetition.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="End at this text; may be repeated.")] = (
@@ -33,10 +32,10 @@ def generate(
     seed: Annotated[int, typer.Option(help="The same seed, the same text.")] = 0,
 ) -> None:
     """Continue a prompt, token by token."""
-    from toeplix.checkpoint import load, require_numbers
-    from toeplix.data import Tokenizer
-    from toeplix.inference.generation import Sampling, stream
-    from toeplix.inference.weight_layout import for_decoding
+    from toeplix.inference.detokenization import Detokenizer
+    from toeplix.inference.generation import stream
+    from toeplix.inference.loading import load_pretrained
+    from toeplix.inference.sampling import Sampling
 
     sampling = Sampling(
         temperature=temperature,
@@ -47,18 +46,11 @@ def generate(
     )
     text = _standard_input() if prompt == "-" else _valid(prompt or "", "the prompt")
     stops = [_valid(each, "--stop") for each in stop or ()]
-    model = load(directory)
-    require_numbers(model, directory)
-    for_decoding(model)
-    tokenizer = Tokenizer.load(directory)
-    if tokenizer.vocab > model.config.vocab:
-        raise ValueError(
-            f"{directory}: the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
-        )
+    model, tokenizer, _ = load_pretrained(directory, decoding_layout=True, finite=True)
     tokens = stream(
         model,
         [[tokenizer.start, *tokenizer.encode(text)]],
-        new=new,
+        max_new_tokens=max_new_tokens,
         sampling=sampling,
         seed=seed,
         stop_tokens=[tokenizer.end],
@@ -66,10 +58,11 @@ def generate(
         decode=tokenizer.decode,
     )
     sys.stdout.write(text)
-    for piece in pieces(tokenizer, (token for _, token in tokens)):
-        sys.stdout.write(piece)
+    detokenizer = Detokenizer(tokenizer.decode)
+    for _, token in tokens:
+        sys.stdout.write(detokenizer.add(token))
         sys.stdout.flush()
-    sys.stdout.write("\n")
+    sys.stdout.write(detokenizer.end() + "\n")
 
 
 def _valid(text: str, what: str) -> str:
@@ -96,18 +89,3 @@ def _standard_input() -> str:
             f"standard input is not UTF-8: byte {problem.object[problem.start]:#04x} at position "
             f"{problem.start}; convert it, for instance with iconv"
         ) from problem
-
-
-def pieces(tokenizer: "Tokenizer", tokens: Iterator[int]) -> Iterator[str]:
-    """Text as it becomes certain: a character of several bytes is complete or not shown yet."""
-    seen: list[int] = []
-    shown = ""
-    for token in tokens:
-        seen.append(token)
-        text = tokenizer.decode(seen)
-        if not text.endswith("\N{REPLACEMENT CHARACTER}"):
-            yield text[len(shown) :]
-            shown = text
-    rest = tokenizer.decode(seen)
-    if len(rest) > len(shown):
-        yield rest[len(shown) :]

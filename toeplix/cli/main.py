@@ -85,7 +85,7 @@ def import_(
             "--overwrite"
         )
     model = convert(upstream)
-    with files.directory(directory), TemporaryDirectory(prefix=".", dir=directory) as aside:
+    with files.ensure_directory(directory), TemporaryDirectory(prefix=".", dir=directory) as aside:
         written = sorted(save(model, aside).iterdir())
         targets = [directory / file.name for file in written]
         files.check_output(*targets, overwrite=True)
@@ -130,5 +130,5 @@ def _checked(parameter: Any, process: Any, is_path: bool, context: Any, given: A
         limit = 2**64 if parameter.name == "seed" else 2**63
         too_large = isinstance(value, int) and not -(2**63) <= value < limit
         if too_large or (isinstance(value, float) and not math.isfinite(value)):
-            raise typer.BadParameter(f"{parameter.opts[-1]} {given}: a finite number of 64 bits")
+            raise typer.BadParameter(f"{given!s:.40} is not a finite number of 64 bits")
     return found

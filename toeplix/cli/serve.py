@@ -14,7 +14,7 @@ MAX_KEY, MAX_NAME = 4096, 256  # characters
 
 def serve(
     checkpoint: Annotated[
-        Path, typer.Argument(help="A trained model with its tokenizer: the `model` of a run.")
+        Path, typer.Argument(help="The directory of a run, or of a model with its tokenizer.")
     ],
     host: Annotated[str, typer.Option(help="Address; others than loopback need a key.")] = (
         "127.0.0.1"

@@ -13,8 +13,7 @@ import typer
 
 from toeplix.config import CHOICES as MODEL_CHOICES
 from toeplix.config import Model
-from toeplix.files import printable, read_json
-from toeplix.files.directories import made
+from toeplix.files import ensure_directory, printable, read_json
 from toeplix.training.presets import PRESETS, changed, preset
 from toeplix.training.run import Run
 
@@ -115,7 +114,7 @@ def _train(
     except TypeError as problem:  # of a value in a file, or of --dropout nan
         raise ValueError(str(problem)) from problem
     keep_freed_memory()
-    with joined() as processes, made(out, LOCK) if processes.first else nullcontext():
+    with joined() as processes, ensure_directory(out, LOCK) if processes.first else nullcontext():
         check_run(run)
         run = changed(run, {"data": _store(run, out, processes.first)})
         processes.wait()

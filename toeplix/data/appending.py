@@ -17,9 +17,9 @@ import numpy as np
 from toeplix.data.encoding import SPLITS, Encoded
 from toeplix.data.manifest import (
     ENDINGS,
-    HELD_SHARE,
     PROGRESS,
     TOKENIZER,
+    VAL_SHARE,
     check_parts,
     check_splits,
     count,
@@ -32,7 +32,7 @@ from toeplix.data.tokenizer import Tokenizer
 from toeplix.files import DamagedFile, field, printable, read_json, reading, replace_file
 
 PLACES = ("part", "inside", "read")  # in the source
-FIELDS = {"recipe", "parts", *PLACES, "splits", "prepared", HELD_SHARE}
+FIELDS = {"recipe", "parts", *PLACES, "splits", "prepared", VAL_SHARE}
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def read_progress(folder: Path) -> dict[str, Any]:
         for name in PLACES:
             count(progress, name)
         check_splits(progress)
-        if not 0 < progress.get(HELD_SHARE, 0.5) < 1:
-            raise ValueError(f"field {HELD_SHARE!r} must be in (0, 1)")
+        if not 0 < progress.get(VAL_SHARE, 0.5) < 1:
+            raise ValueError(f"field {VAL_SHARE!r} must be in (0, 1)")
         if progress["part"] > len(check_parts(progress)):
             raise ValueError(f"part {progress['part']} of {len(progress['parts'])} was read")
     return progress

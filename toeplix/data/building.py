@@ -38,7 +38,7 @@ from toeplix.data.encoding import (
     is_validation,
     start_worker,
 )
-from toeplix.data.manifest import HELD_SHARE, MANIFEST, PROGRESS, TOKENIZER, describe, sealed
+from toeplix.data.manifest import MANIFEST, PROGRESS, TOKENIZER, VAL_SHARE, describe, sealed
 from toeplix.data.resuming import begin, compare, forgetting, start, unchanged
 from toeplix.data.shuffling import shuffled
 from toeplix.data.sources import Part, resolve
@@ -140,7 +140,7 @@ def _finish(
 ) -> dict[str, Any]:
     """Tokenizer and tokens, twice where the share that was asked for held no document out."""
     while True:
-        used = dataclasses.replace(recipe, val_fraction=begun.get(HELD_SHARE, recipe.val_fraction))
+        used = dataclasses.replace(recipe, val_fraction=begun.get(VAL_SHARE, recipe.val_fraction))
         if not begun["prepared"]:
             report(Progress(stage="tokenizer"))
             shutil.rmtree(folder / TOKENIZER, ignore_errors=True)  # perhaps half-written
@@ -164,10 +164,10 @@ def _finish(
             )
         if held or not recipe.val_fraction:
             return done
-        if HELD_SHARE in begun:
+        if VAL_SHARE in begun:
             raise ValueError(f"{_names(recipe)} changed while it was read: build again")
         begun = start(begun["recipe"], begun["parts"])
-        begun[HELD_SHARE] = _share_of_one(recipe, parts)
+        begun[VAL_SHARE] = _share_of_one(recipe, parts)
         write_progress(folder, begun)
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from toeplix.files import open_input
+
 BLOCK = 2**16  # bytes that are read at once
 CHUNK = 2**20  # bytes that are unpacked at once, where the library lets itself be stopped
 MAX_XZ_MEMORY = 2**31  # bytes for a dictionary; xz -9 takes 2**26
@@ -38,7 +40,7 @@ def errors() -> tuple[type[Exception], ...]:
 
 
 def _plain(path: Path) -> Blocks:
-    with open(path, "rb") as opened:
+    with open_input(path) as opened:
         while block := opened.read(CHUNK):
             yield block
 
@@ -71,7 +73,7 @@ def _streams(
 ) -> Blocks:
     """Streams one after the other; `padding`: after each, zeros in multiples of so many."""
     stream, done, zeros = None, 0, 0
-    with open(path, "rb") as opened:
+    with open_input(path) as opened:
         while block := opened.read(BLOCK):
             while block:
                 if stream is None and padding and done:

@@ -15,18 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from toeplix import compat
 from toeplix.data.encoding import SPLITS
 from toeplix.data.tokenizer import MAX_VOCAB, Tokenizer
 from toeplix.files import field, printable, read_json, reading, sha256
 
-MANIFEST, PROGRESS, TOKENIZER, VERSION = "manifest.json", "progress.json", "tokenizer", 1
+MANIFEST, PROGRESS, TOKENIZER, VERSION = "manifest.json", "progress.json", "tokenizer", 2
 ENDINGS = ("bin", "idx", "size")
 DTYPES = ("<u2", "<u4")
 COUNTS = ("documents", "tokens", "bytes")
 MAX_COUNT = 2**56  # documents, tokens or bytes: far above any disk
 SEAL = "sha256"
 REQUIRED = {"version", "recipe", "parts", "read", "empty", "splits", "dtype", "tokenizer", "files"}
-HELD_SHARE = "held_share"  # where the share that was asked for chose no document
+VAL_SHARE = "val_share"  # where the share that was asked for chose no document
 
 
 def sealed(record: dict[str, Any]) -> dict[str, Any]:
@@ -58,10 +59,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     record = read_json(file, remedy)
     with reading(file, remedy):
         version = field(record, "version", int)
-    if version != VERSION:
+    if version not in (VERSION, compat.STORE_VERSION):
         raise ValueError(f"{printable(file)} has version {version}, this toeplix reads {VERSION}")
     with reading(file, remedy):
         manifest = unsealed(record)
+        if version == compat.STORE_VERSION:
+            manifest = compat.manifest(manifest)
         _check(manifest)
     for name, known in manifest["files"].items():
         present = (folder / name).is_file()
@@ -75,7 +78,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _check(manifest: dict[str, Any]) -> None:
-    only_known(manifest, REQUIRED | {HELD_SHARE})
+    only_known(manifest, REQUIRED | {VAL_SHARE})
     field(manifest, "recipe", dict)
     check_parts(manifest)
     read, empty = (count(manifest, name) for name in ("read", "empty"))
@@ -87,7 +90,9 @@ def _check(manifest: dict[str, Any]) -> None:
         count(tokenizer, name, most=vocab - 1)
     files = field(manifest, "files", dict)
     for name, known in files.items():
-        if not re.fullmatch(r"(train|val)\.(bin|idx|size)|tokenizer/[^/\0]*[^/\0.][^/\0]*", name):
+        if not re.fullmatch(
+            r"(train|val|held)\.(bin|idx|size)|tokenizer/[^/\0]*[^/\0.][^/\0]*", name
+        ):
             raise ValueError(f"file {printable(name)!r} is not one of a store")
         count(known, "bytes")
         if not re.fullmatch("[0-9a-f]{64}", field(known, "sha256", str)):
@@ -97,10 +102,16 @@ def _check(manifest: dict[str, Any]) -> None:
         raise ValueError("the counts of documents do not add up")
     for name, counts in splits.items():
         for ending, length in lengths(counts, width).items():
-            if field(files, f"{name}.{ending}", dict)["bytes"] != length:
-                raise ValueError(f"the length of {name}.{ending} disagrees with the counts")
+            file = f"{stem(manifest, name)}.{ending}"
+            if field(files, file, dict)["bytes"] != length:
+                raise ValueError(f"the length of {file} disagrees with the counts")
     if field(files, f"{TOKENIZER}/tokenizer.json", dict)["sha256"] != tokenizer["digest"]:
         raise ValueError("two digests of the tokenizer disagree")
+
+
+def stem(manifest: dict[str, Any], split: str) -> str:
+    """Return how the files of a split are called: a store of version 1 has held.bin for val.bin."""
+    return "held" if split == "val" and "held.bin" in manifest["files"] else split
 
 
 def check_parts(record: dict[str, Any]) -> list[Any]:
@@ -175,6 +186,6 @@ def describe(directory: Path, recipe: dict[str, Any], progress: dict[str, Any]) 
         },
         "files": files,
     }
-    if HELD_SHARE in progress:
-        found[HELD_SHARE] = progress[HELD_SHARE]
+    if VAL_SHARE in progress:
+        found[VAL_SHARE] = progress[VAL_SHARE]
     return found

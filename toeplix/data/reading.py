@@ -13,7 +13,7 @@ from typing import Any
 
 from toeplix.data import decompression
 from toeplix.data.decompression import OPENERS
-from toeplix.files import printable
+from toeplix.files import open_input, printable
 
 LONGEST = 2**28  # bytes of a line, or of one document in a text file: what a mistake looks like
 JSON_SPACE = " \t\r\n"  # what JSON knows as white space: str.strip would pass over more
@@ -109,7 +109,7 @@ def _parquet(path: Path, field: str, skip: int) -> Records:
     number, read = 0, 0
     try:
         # opened here, because pyarrow takes no name that is not UTF-8
-        with open(path, "rb") as file, ParquetFile(file, page_checksum_verification=True) as opened:
+        with open_input(path) as file, ParquetFile(file, page_checksum_verification=True) as opened:
             if file.seek(0) == 0 and file.read(4) != b"PAR1":
                 raise OSError("it does not begin with PAR1")
             if field not in opened.schema_arrow.names:

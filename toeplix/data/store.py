@@ -2,10 +2,10 @@
 
     manifest.json          what is here, with sha256 (manifest.py); written last: its presence means done
     tokenizer/             tokenizer.json and tokenizer_config.json
-    train.bin, val.bin    documents end to end: start, text, end; little-endian uint16, or uint32 above
+    train.bin, val.bin     documents end to end: start, text, end; little-endian uint16, or uint32 above
                            65536 tokens
-    train.idx, val.idx    int64: where each document begins in the tokens, and where the last one ends
-    train.size, val.size  int64: the offsets of the same documents in bytes of UTF-8
+    train.idx, val.idx     int64: where each document begins in the tokens, and where the last one ends
+    train.size, val.size   int64: the offsets of the same documents in bytes of UTF-8
 
 `building.py` writes a store.
 """
@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 
 from toeplix.data import verification
 from toeplix.data.encoding import SPLITS
-from toeplix.data.manifest import HELD_SHARE, MANIFEST, PROGRESS, TOKENIZER, read_manifest
+from toeplix.data.manifest import (
+    ENDINGS,
+    MANIFEST,
+    PROGRESS,
+    TOKENIZER,
+    VAL_SHARE,
+    read_manifest,
+    stem,
+)
 from toeplix.data.tokenizer import Tokenizer
 from toeplix.files import DamagedFile, printable, reading, sha256
 
@@ -105,7 +113,7 @@ class Store:
                     raise ValueError(f"{name} is {known[name]}, that of the tokenizer is another")
         for split in SPLITS:
             opened = self._split(split)
-            with reading(self.directory / f"{split}.bin", REMEDY):
+            with reading(self.directory / f"{stem(self.manifest, split)}.bin", REMEDY):
                 verification.check_tokens(opened.tokens, self.vocab)
         verification.remember(seen)
 
@@ -126,7 +134,7 @@ class Store:
     def notice(self) -> str:
         """What a user should know about the splits, if anything."""
         share = self.manifest["recipe"].get("val_fraction")
-        if HELD_SHARE in self.manifest:
+        if VAL_SHARE in self.manifest:
             return (
                 f"val_fraction={share} chose none of {self.manifest['read']} documents by its hash: "
                 "the text with the smallest hash is validation instead"
@@ -157,18 +165,21 @@ class Store:
 
     def _split(self, name: str) -> Split:
         counts = self.manifest["splits"][name]
+        tokens, offsets, sizes = (
+            self.directory / f"{stem(self.manifest, name)}.{ending}" for ending in ENDINGS
+        )
         split = Split(
             name=name,
-            tokens=_mapped(self.directory / f"{name}.bin", np.dtype(self.manifest["dtype"])),
-            offsets=_mapped(self.directory / f"{name}.idx", np.dtype("<i8")),
-            sizes=_mapped(self.directory / f"{name}.size", np.dtype("<i8")),
+            tokens=_mapped(tokens, np.dtype(self.manifest["dtype"])),
+            offsets=_mapped(offsets, np.dtype("<i8")),
+            sizes=_mapped(sizes, np.dtype("<i8")),
             pad=self.manifest["tokenizer"]["pad"],
             store=self.directory.absolute(),
         )
         # a few bytes a document, and rows are cut by them: looked at even if nobody asks to verify
-        with reading(self.directory / f"{name}.idx", REMEDY):
+        with reading(offsets, REMEDY):
             verification.check_ends(split.offsets, counts["tokens"], least=2)
-        with reading(self.directory / f"{name}.size", REMEDY):
+        with reading(sizes, REMEDY):
             verification.check_ends(split.sizes, counts["bytes"], least=1)
         return split
 

@@ -7,90 +7,16 @@ questions, their order and the tasks stay what they are. `note` says what a read
 know where a file is not the one that the hub has.
 """
 
-import contextlib
 import csv
-import io
-import json
+import random
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-Rows = list[dict[str, Any]]
-
-
-class Found(NamedTuple):
-    """Rows by split, where they came from, and what is particular about them."""
-
-    splits: dict[str, Rows]
-    file: Path
-    note: str = ""
-
-
-def find(root: Path, *patterns: str) -> Path:
-    """The file that fits the first pattern that any file fits: the least deep, then by name."""
-    for pattern in patterns:
-        fitting = sorted(root.rglob(pattern), key=lambda file: (len(file.parts), file))
-        if fitting:
-            return fitting[0]
-    raise FileNotFoundError(f"no {' or '.join(patterns)} under {root}")
-
-
-@contextlib.contextmanager
-def at(place: object) -> Iterator[None]:
-    """Tell where in a file something is not in its published format: a line, or a question."""
-    try:
-        yield
-    except KeyError as problem:
-        raise ValueError(f"{place}: field {problem} is missing") from problem
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as problem:
-        raise ValueError(f"{place}: {problem}") from problem
-
-
-def json_lines(
-    file: Path, convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None, **kinds: type
-) -> Rows:
-    """An object a line, in which these fields are of these kinds; `convert` may complain further."""
-    rows = []
-    with open(file, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            with at(f"{file}, line {number}"):
-                row = _object(line)
-                for name, kind in kinds.items():
-                    if not isinstance(value := row.get(name), kind):
-                        raise ValueError(f"field {name} is {value!r:.60}, no {kind.__name__}")
-                rows.append(row if convert is None else convert(row))
-    return rows
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as problem:
-        raise ValueError(f"no JSON ({problem})") from problem
-    except RecursionError as problem:
-        raise ValueError("no JSON that can be read: nested too deeply") from problem
-    if not isinstance(row, dict):
-        raise ValueError(f"no JSON object, but {row!r:.60}")
-    return row
-
-
-def one_of(name: str, value: Any, known: Collection[Any]) -> Any:
-    """A field that says which choice is right."""
-    if value not in known:
-        raise ValueError(
-            f"field {name} is {value!r:.60}, none of {', '.join(map(str, known)):.200}"
-        )
-    return value
-
-
-def texts(name: str, values: Any) -> list[str]:
-    """A field that lists texts."""
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"field {name} is {values!r:.60}, no list of texts")
-    return values
+from toeplix.evaluation.glue import glue
+from toeplix.evaluation.parsing import Found, at, find, json_lines, one_of, texts
+from toeplix.files import check_input, parse_json, read_json
 
 
 def arc(root: Path, name: str) -> Found:
@@ -144,7 +70,25 @@ def _ifeval(row: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"field kwargs must be a list of {count} objects, one for each instruction"
         )
+    for place, (instruction, given) in enumerate(
+        zip(row["instruction_id_list"], row["kwargs"], strict=True)
+    ):
+        _check_instruction(place, instruction, given)
     return row
+
+
+def _check_instruction(place: int, name: str, given: dict[str, Any]) -> None:
+    """Build an instruction as the stock task does when an answer is scored, hours later."""
+    from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
+
+    instruction = INSTRUCTION_DICT[one_of("instruction_id_list", name, INSTRUCTION_DICT)](name)
+    before = random.getstate()  # from which instructions draw what they are not given
+    try:
+        instruction.build_description(**{key: value for key, value in given.items() if value})
+    except Exception as problem:  # of whatever an instruction does with its arguments
+        raise ValueError(f"field kwargs[{place}] does not fit {name}: {problem}") from problem
+    finally:
+        random.setstate(before)
 
 
 def swde(root: Path, name: str) -> Found:
@@ -197,7 +141,7 @@ def squad_completion(root: Path, name: str) -> Found:
 def _squad(file: Path) -> list[tuple[str, str, dict[str, Any]]]:
     found = []
     with at(file):
-        for number, article in enumerate(_object(file.read_bytes())["data"], 1):
+        for number, article in enumerate(read_json(file)["data"], 1):
             with at(f"article {number}"):
                 title = article["title"]
                 for paragraph in article["paragraphs"]:
@@ -213,12 +157,15 @@ def xwinograd(root: Path, name: str) -> Found:
     """dataset.tsv of crosslingual_winograd: language, origin, ..., sentence, words, pronoun, options."""
     file = find(root, "xwinograd/**/dataset.tsv", "*winograd*/**/dataset.tsv", "dataset.tsv")
     rows = []
+    check_input(file)
     with at(file), open(file, encoding="utf-8", newline="") as lines:
         tabs = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
         for fields in tabs:
             if fields and fields[0] == name:
                 with at(f"line {tabs.line_num}"):
-                    rows.append(_winograd(fields[3], *map(json.loads, fields[4:7])))
+                    rows.append(
+                        _winograd(fields[3], *(parse_json(each, object) for each in fields[4:7]))
+                    )
     return Found({"test": rows}, file)
 
 
@@ -242,104 +189,6 @@ def _winograd(sentence: str, words: list[str], pronoun: Any, options: Any) -> di
     }
 
 
-class Glue(NamedTuple):
-    """A GLUE task: its folder, the hub's columns with the names that files give them, its labels."""
-
-    folder: str
-    columns: Mapping[str, tuple[str | int, ...]]
-    labels: tuple[str, ...] = ("0", "1")
-    files: tuple[tuple[str, str], ...] = (("validation", "dev.tsv"),)
-
-
-_PAIR = {"sentence1": ("sentence1",), "sentence2": ("sentence2",), "label": ("label",)}
-_MATCHES = (
-    ("validation_matched", "dev_matched.tsv"),
-    ("validation_mismatched", "dev_mismatched.tsv"),
-)
-GLUE = {
-    "cola": Glue("CoLA", {"sentence": ("sentence", 3), "label": ("label", 1)}),
-    "sst2": Glue("SST-2", {"sentence": ("sentence", "text_a"), "label": ("label",)}),
-    "mrpc": Glue(
-        "MRPC",
-        {"sentence1": ("#1 String",), "sentence2": ("#2 String",), "label": ("Quality", "label")},
-    ),
-    "qqp": Glue(
-        "QQP",
-        {"question1": ("question1",), "question2": ("question2",), "label": ("is_duplicate",)},
-    ),
-    "mnli": Glue(
-        "MNLI",
-        {"premise": ("sentence1",), "hypothesis": ("sentence2",), "label": ("gold_label",)},
-        ("entailment", "neutral", "contradiction"),
-        _MATCHES,
-    ),
-    "qnli": Glue(
-        "QNLI",
-        {"question": ("question",), "sentence": ("sentence",), "label": ("label",)},
-        ("entailment", "not_entailment"),
-    ),
-    "rte": Glue("RTE", _PAIR, ("entailment", "not_entailment")),
-    "wnli": Glue("WNLI", _PAIR),
-}
-
-
-def glue(root: Path, name: str) -> Found:
-    """dev.tsv of GLUE's archives; CoLA's has no header."""
-    task = GLUE[name]
-    splits: dict[str, Rows] = {}
-    files = [find(root, f"{task.folder}/{file}") for _, file in task.files]
-    for (split, _), file in zip(task.files, files, strict=True):
-        splits[split] = []
-        for number, row in enumerate(table(file), 1):
-            with at(f"{file}, row {number}"):
-                splits[split].append(_glue(row, task, file))
-    return Found(splits, files[0])
-
-
-def _glue(row: dict[str | int, str], task: Glue, file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for column, names in task.columns.items():
-        values = [row[name] for name in names if name in row]
-        if not values:
-            raise ValueError(f"{file} has no column {' or '.join(map(str, names))}")
-        found[column] = values[0]
-    label = found["label"]
-    numbers = [str(number) for number in range(len(task.labels))]
-    label = one_of("label", label, [*task.labels, *numbers])
-    found["label"] = task.labels.index(label) if label in task.labels else int(label)
-    return found
-
-
-def table(file: Path) -> list[dict[str | int, str]]:
-    """Tab-separated rows, by name and by number. A quote is a letter, unless it encloses a field."""
-    with at(file):
-        text = file.read_text(encoding="utf-8-sig")
-        if not text.strip():
-            raise ValueError("it is empty")
-        return _rows_of(text)
-
-
-def _rows_of(text: str) -> list[dict[str | int, str]]:
-    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE))
-    if any(len(row) != len(rows[0]) for row in rows if row):
-        quoted = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
-        if all(len(row) == len(quoted[0]) for row in quoted if row):
-            rows = quoted
-    elif any(
-        re.fullmatch(r'".*"', field, re.DOTALL) and '""' in field for row in rows for field in row
-    ):
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
-    named = any(
-        field in {"sentence", "label", "index", "Quality", "id", "sentence1"} for field in rows[0]
-    )
-    header = rows[0] if named else []
-    return [
-        {**dict(enumerate(row)), **dict(zip(header, row, strict=False))}
-        for row in rows[1 if named else 0 :]
-        if row
-    ]
-
-
 def wikitext(root: Path, name: str) -> Found:
     """wiki.test.raw of the raw archive, or test.txt with rare words replaced; an article a document."""
     splits, note, first = {}, "", None
@@ -357,6 +206,7 @@ def wikitext(root: Path, name: str) -> Found:
         if not file.name.endswith(".raw"):
             note = "rare words are <unk> in this file, unlike in wikitext-2-raw"
         with at(file):
+            check_input(file)
             text = file.read_text(encoding="utf-8")
         starts = [match.start() for match in re.finditer(r"^ = [^=].*[^=] = $", text, re.MULTILINE)]
         pieces = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]

@@ -137,11 +137,12 @@ def open_model(name: str, *, batch: int | str = "auto", device: str | None = Non
     """The harness's view of a model: a checkpoint of ours, a Hugging Face model, or `silence`."""
     from toeplix.evaluation.model import Checkpoint
     from toeplix.evaluation.null_model import Silence
+    from toeplix.inference.loading import model_directory
 
     folder = Path(name)
     if name == SILENCE and not folder.exists():
         return Silence()
-    config = folder / "config.json"
+    config = model_directory(folder) / "config.json"
     if folder.is_dir() and not config.is_file():
         raise FileNotFoundError(f"{folder} is no checkpoint: there is no config.json in it")
     described = read_json(config) if config.is_file() else {}

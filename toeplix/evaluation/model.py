@@ -21,12 +21,11 @@ from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
-from toeplix.checkpoint import load
-from toeplix.data import Tokenizer
 from toeplix.evaluation.scoring import score
 from toeplix.evaluation.truncation import Cuts, room
 from toeplix.evaluation.writing import Job, write
-from toeplix.inference.generation import GREEDY, Sampling
+from toeplix.inference.loading import load_pretrained
+from toeplix.inference.sampling import GREEDY, Sampling
 from toeplix.model import LanguageModel
 
 NEW = 256  # tokens after a prompt when the task does not say
@@ -46,14 +45,7 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        self.source = Path(pretrained)
-        model = load(self.source)
-        tokenizer = Tokenizer.load(self.source)
-        if tokenizer.vocab > model.config.vocab:
-            raise ValueError(
-                f"{self.source}: the tokenizer has {tokenizer.vocab} tokens, "
-                f"the model {model.config.vocab}"
-            )
+        model, tokenizer, self.source = load_pretrained(pretrained)
         if device is None or not torch.cuda.is_available():  # the harness asks for cuda:0 by itself
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self._device = torch.device(device)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from toeplix.evaluation.formats import at, texts
+from toeplix.evaluation.parsing import at, texts
 from toeplix.files import read_json
 
 

@@ -147,8 +147,7 @@ def _branches(
             (items[turn][0][start:], items[turn][1]) if turn < len(items) else ((), [])
             for items in ordered
         ]
-        # two at least: a single position would open the decoder for many steps to come
-        width = max(2, *(len(inputs) for inputs, _ in rows))
+        width = max(1, *(len(inputs) for inputs, _ in rows))
         tokens = torch.zeros(len(rows), width, dtype=torch.long)
         for row, (inputs, _) in enumerate(rows):
             tokens[row, : len(inputs)] = torch.tensor(inputs)

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 
 from toeplix.data import Tokenizer
-from toeplix.inference.generation import GREEDY, Sampling, drawn, prefill, probabilities
+from toeplix.inference.detokenization import Detokenizer
+from toeplix.inference.generation import prefill
+from toeplix.inference.sampling import GREEDY, Sampling, probabilities, sample
 from toeplix.model import LanguageModel
 
 ROWS = 32  # of a batch whose size is chosen here
-MARGIN = 8  # tokens looked at beside those that can hold a stop sequence
 CHUNK = 2048  # positions of prompts that are read at once
 
 
@@ -50,7 +51,8 @@ def write(
         start = min(len(row.job.prompt) for row in rows)
         steps = max(len(row.job.prompt) - start + row.job.new for row in rows)
         tokens = torch.tensor([row.job.prompt[:start] for row in rows], device=device)
-        logits, state = prefill(model, tokens, CHUNK, horizon=steps)
+        logits, state = prefill(model, tokens, CHUNK)
+        state.begin_decoding(steps or None)
         for time in range(start, start + steps):
             likeliest = logits.argmax(-1).tolist()
             latest = [row.next(time, likeliest[i], logits[i]) for i, row in enumerate(rows)]
@@ -87,7 +89,7 @@ class _Row:
         self.job, self._tokenizer = job, tokenizer
         self.new: list[int] = []
         self.done = job.new == 0
-        self._tail = max((len(stop.encode()) for stop in job.stops), default=0) + MARGIN
+        self._text = Detokenizer(tokenizer.decode, job.stops)
         self._generator = torch.Generator().manual_seed(job.seed)
 
     def next(self, time: int, likeliest: int, logits: torch.Tensor) -> int:
@@ -99,17 +101,11 @@ class _Row:
         token = likeliest
         if self.job.sampling != GREEDY:
             seen = {*self.job.prompt, *self.new}
-            token = drawn(probabilities(logits, self.job.sampling, seen), self._generator)
+            token = sample(probabilities(logits, self.job.sampling, seen), self._generator)
         if token == self._tokenizer.end:
             self.done = True
             return token
         self.new.append(token)
-        self.done = len(self.new) == self.job.new or self._stopped()
+        self._text.add(token)
+        self.done = len(self.new) == self.job.new or self._text.stopped
         return token
-
-    def _stopped(self) -> bool:
-        """Only the last tokens can complete a stop sequence, and each has a byte at least."""
-        if not self.job.stops:
-            return False
-        text = self._tokenizer.decode(self.new[-self._tail :])
-        return any(stop in text for stop in self.job.stops)

@@ -100,7 +100,7 @@ def prepare(case: Case, name: str) -> Any:
 
     @torch.no_grad()
     def read() -> object:
-        return prefill(built, tokens, case.context, horizon=256)
+        return prefill(built, tokens, case.context)
 
     return read
 

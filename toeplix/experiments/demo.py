@@ -22,7 +22,8 @@ from toeplix.checkpoint import load
 from toeplix.config import Model
 from toeplix.data import Recipe, Store, Tokenizer, build
 from toeplix.files import MARK, check_output, write_output
-from toeplix.inference.generation import Sampling, generate
+from toeplix.inference.generation import generate
+from toeplix.inference.sampling import Sampling
 from toeplix.mixers.filter import Filter
 from toeplix.spectral import symbol
 from toeplix.training.logs import read
@@ -113,7 +114,9 @@ def write(folder: Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> str
     """Text after some prompts, into sample.txt."""
     model = load(folder / "toeplitz" / "model")
     prompts = [[tokenizer.start, *tokenizer.encode(text)] for text in PROMPTS]
-    rows = generate(model, prompts, new=120, sampling=SAMPLING, seed=7, stop_tokens=[tokenizer.end])
+    rows = generate(
+        model, prompts, max_new_tokens=120, sampling=SAMPLING, seed=7, stop_tokens=[tokenizer.end]
+    )
     texts = [prompt + tokenizer.decode(row) for prompt, row in zip(PROMPTS, rows, strict=True)]
     text = "\n\n".join(texts) + "\n"
     marked = f"{text}\n({MARK})\n"

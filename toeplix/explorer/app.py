@@ -30,9 +30,10 @@ from toeplix.explorer import runs
 from toeplix.explorer.cache import Shelf
 from toeplix.explorer.discovery import find
 from toeplix.explorer.guard import App, Guard
-from toeplix.explorer.writing import Event, Text, write
+from toeplix.explorer.writing import Event, name, write
 from toeplix.files import printable
-from toeplix.inference.generation import Sampling
+from toeplix.inference.detokenization import Detokenizer
+from toeplix.inference.sampling import Sampling
 from toeplix.training.summary import latest_sample
 
 KINDS = {
@@ -154,10 +155,10 @@ def explorer(
             found = linear.reach(model, torch.tensor(tokens), question.held)
         if not bool(found.isfinite().all()):
             raise ValueError("what arrives is not finite: check the model's weights")
-        text = Text(tokenizer)
+        text = Detokenizer(tokenizer.decode)
         return {
-            "tokens": [text.name(tokens[0]), *(text.after(token) for token in tokens[1:])],
-            "names": [text.name(token) for token in tokens],
+            "tokens": [name(tokenizer, tokens[0]), *(text.add(token) for token in tokens[1:])],
+            "names": [name(tokenizer, token) for token in tokens],
             "left_out": len(whole) - len(tokens),
             "reach": [
                 [float(f"{value:.4g}") for value in row[: place + 1]]

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 
-from toeplix.checkpoint import WEIGHTS, load
+from toeplix.checkpoint import WEIGHTS
 from toeplix.data import Tokenizer
 from toeplix.files import reading
-from toeplix.inference.weight_layout import for_decoding
+from toeplix.inference.loading import load_pretrained
 from toeplix.model import LanguageModel
 from toeplix.reports.filter_curves import Filters
 
@@ -64,11 +64,5 @@ def _read(read: Callable[[Path], Any], checkpoint: Path) -> Any:
 
 
 def _speaker(checkpoint: Path) -> Speaker:
-    tokenizer = Tokenizer.load(checkpoint)
-    model = load(checkpoint)
-    if tokenizer.vocab > model.config.vocab:
-        raise ValueError(
-            f"the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
-        )
-    for_decoding(model)
+    model, tokenizer, _ = load_pretrained(checkpoint, decoding_layout=True)
     return Speaker(model, tokenizer)

@@ -11,7 +11,8 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toeplix.files import parse_json, printable, read_json, reading
+from toeplix import compat
+from toeplix.files import open_input, parse_json, printable, read_json, reading
 from toeplix.training.logs import METRICS
 from toeplix.training.loop import MODEL, RECORD
 
@@ -36,7 +37,7 @@ def follow(folder: Path, cursor: str = "") -> Read:
     """Rows after the cursor; a line that is still being written is left for the next time."""
     offset, check = _parsed(cursor)
     try:
-        with open(folder / METRICS, "rb") as file:
+        with open_input(folder / METRICS) as file:
             size = file.seek(0, 2)
             again = offset > 0 and (offset > size or _checksum(file, offset) != check)
             offset = 0 if again else offset
@@ -73,7 +74,7 @@ def _checksum(file: Any, offset: int) -> int:
 def _row(line: bytes) -> dict[str, Any] | None:
     """Numbers of one line, those that JSON cannot write left out; None for what is no row."""
     try:
-        row = parse_json(line)
+        row = compat.metrics_row(parse_json(line))
     except (ValueError, TypeError):
         return None
     if type(row.get("step")) is not int or not _number(row["step"]):
@@ -167,7 +168,7 @@ def clean(value: Any, depth: int = MAX_DEPTH) -> Any:
 def _last(metrics: Path) -> dict[str, Any]:
     """The last whole row."""
     try:
-        with open(metrics, "rb") as file:
+        with open_input(metrics) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - 2**14))
             lines = file.read().split(b"\n")[:-1]

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from toeplix.data import Tokenizer
-from toeplix.inference.generation import Sampling, drawn, probabilities
+from toeplix.inference.detokenization import Detokenizer
+from toeplix.inference.sampling import Sampling, probabilities, sample
 from toeplix.model import LanguageModel
 
 SHOWN = 8  # alternatives
@@ -40,8 +41,8 @@ def write(
         raise ValueError(
             f"the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
         )
-    text = Text(tokenizer)
-    state, last = model.start(new), torch.empty(0)
+    text = Detokenizer(tokenizer.decode)
+    state, last = model.start(), torch.empty(0)
     for first in range(0, len(tokens), CHUNK):
         with alone, torch.no_grad():
             part = torch.tensor([tokens[first : first + CHUNK]])
@@ -49,19 +50,21 @@ def write(
             logits = model.logits(features)[0]
         following = tokens[first + 1 : first + CHUNK + 1]
         for scores, token in zip(logits, following, strict=False):
-            yield _event("prompt", scores, token, text)
+            yield _event("prompt", scores, token, tokenizer, text)
         last = logits[-1]
-    yield from _drawn(model, last, state, tokens, text, new, sampling, seed, alone)
-    if rest := text.rest():
+    state.begin_decoding(new)
+    yield from _sampled(model, last, state, tokens, tokenizer, text, new, sampling, seed, alone)
+    if rest := text.end():
         yield {"kind": "rest", "text": rest}
 
 
-def _drawn(
+def _sampled(
     model: LanguageModel,
     scores: Tensor,
     state: Any,
     tokens: list[int],
-    text: "Text",
+    tokenizer: Tokenizer,
+    text: Detokenizer,
     new: int,
     sampling: Sampling,
     seed: int,
@@ -71,17 +74,17 @@ def _drawn(
     for count in range(1, new + 1):
         _check(scores)
         chances = probabilities(scores, sampling, seen)
-        token = int(chances.argmax()) if sampling.temperature == 0 else drawn(chances, generator)
+        token = int(chances.argmax()) if sampling.temperature == 0 else sample(chances, generator)
         seen.add(token)
-        yield _event("model", scores, token, text)
-        if token == text.tokenizer.end or count == new:
+        yield _event("model", scores, token, tokenizer, text)
+        if token == tokenizer.end or count == new:
             return
         with alone:
             logits, state = model.step(torch.tensor([[token]]), state)
             scores = logits[0, -1]
 
 
-def _event(kind: str, scores: Tensor, token: int, text: "Text") -> Event:
+def _event(kind: str, scores: Tensor, token: int, tokenizer: Tokenizer, text: Detokenizer) -> Event:
     """What is shown of one token; chances are the model's own, at temperature 1."""
     chances = torch.softmax(scores.double(), 0)
     _check(scores)
@@ -90,12 +93,12 @@ def _event(kind: str, scores: Tensor, token: int, text: "Text") -> Event:
     return {
         "kind": kind,
         "token": token,
-        "text": text.after(token),
-        "name": text.name(token),
+        "text": text.add(token),
+        "name": name(tokenizer, token),
         "p": chance,
         "bits": -math.log2(max(chance, 1e-300)),
         "rank": int((chances > chance).sum()) + 1,
-        "top": [[text.name(int(i)), float(p)] for p, i in zip(best, which, strict=True)],
+        "top": [[name(tokenizer, int(i)), float(p)] for p, i in zip(best, which, strict=True)],
     }
 
 
@@ -106,26 +109,6 @@ def _check(scores: Tensor) -> None:
         )
 
 
-class Text:
-    """Tokens as text, a character of several bytes when it is complete."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._tokens: list[int] = []
-        self._shown = ""
-
-    def after(self, token: int) -> str:
-        """What became certain by this token."""
-        self._tokens.append(token)
-        whole = self.tokenizer.decode(self._tokens)
-        if whole.endswith("\N{REPLACEMENT CHARACTER}"):
-            return ""
-        piece, self._shown = whole[len(self._shown) :], whole
-        return piece
-
-    def rest(self) -> str:
-        return self.tokenizer.decode(self._tokens)[len(self._shown) :]
-
-    def name(self, token: int) -> str:
-        """A token alone, control tokens spelled out."""
-        return self.tokenizer.decode([token], control=True)
+def name(tokenizer: Tokenizer, token: int) -> str:
+    """Return a token alone as text, control tokens spelled out."""
+    return tokenizer.decode([token], control=True)

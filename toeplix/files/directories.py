@@ -1,25 +1,33 @@
 """Directories that are there only if something is in them."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 
 @contextlib.contextmanager
-def made(folder: Path, *leftovers: str) -> Iterator[None]:
-    """Make a directory. If what follows fails, those that were made here and hold nothing are removed.
+def ensure_directory(folder: Path, *leftovers: str) -> Iterator[Path]:
+    """Make a directory and those above it. If the block fails, those that were made here and hold
+    nothing are removed again.
 
-    Files of the names `leftovers` count as nothing: locks.
+    Files of the names `leftovers`, such as locks, count as nothing.
     """
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    absent = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        yield
+        yield folder
     except BaseException:
-        for each in missing:
-            with contextlib.suppress(OSError):
-                if {entry.name for entry in each.iterdir()} <= set(leftovers):
-                    for entry in each.iterdir():
-                        entry.unlink()
-                each.rmdir()
+        with contextlib.suppress(OSError):  # something is in it
+            for each in absent:
+                _remove(each, set(leftovers))
         raise
+
+
+def _remove(folder: Path, leftovers: set[str]) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        inside = list(folder.iterdir())
+        if {entry.name for entry in inside} <= leftovers:
+            for entry in inside:
+                entry.unlink()
+        folder.rmdir()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from toeplix.files import printable
+from toeplix.files import ensure_directory, printable
 
 LOCK = ".lock"
 
@@ -18,18 +18,11 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     Afterwards the lock's file is gone, and if the block failed also the directories that were made for
     it, where nothing is in them.
     """
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        with _lock_file(folder, wait):
-            for aside in folder.iterdir():  # left by a process that was killed
-                if re.fullmatch(r"\.[^.]+\.json\.[0-9]+", aside.name):
-                    aside.unlink()
-            yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            for each in made:
-                each.rmdir()
-        raise
+    with ensure_directory(folder), _lock_file(folder, wait):
+        for aside in folder.iterdir():  # left by a process that was killed
+            if re.fullmatch(r"\.[^.]+\.json\.[0-9]+", aside.name):
+                aside.unlink()
+        yield
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from toeplix.files import DamagedFile, reading
+from toeplix.files import DamagedFile, open_input, reading
 
 CHECKSUM = "sha256"
 PLACE = "0" * 64  # where the checksum comes to stand
@@ -107,7 +107,7 @@ def verify(file: Path, metadata: Mapping[str, str]) -> None:
 
 def _blocks(file: Path, known: str) -> Iterator[bytes | memoryview]:
     """The bytes that the checksum is of: the file, with zeros in its place."""
-    with open(file, "rb") as opened:
+    with open_input(file) as opened:
         length = opened.read(8)
         yield length
         header = opened.read(int.from_bytes(length, "little"))

@@ -1,41 +1,40 @@
-"""Models for Hugging Face: `import toeplix.hub`, and transformers knows them.
+"""Models for Hugging Face transformers. `import toeplix.hub` registers them with its Auto classes.
 
-    AutoModelForCausalLM.from_pretrained(directory)   written by `toeplix.save` or `save_pretrained`
-    from_core(model), to_core(model)                  the same weights on the other side, copied
-    NearLinearCache                                   what `generate()` decodes with, by default
+    AutoModelForCausalLM.from_pretrained(directory)   what `toeplix.save` or `save_pretrained` wrote
+    from_core(model), to_core(model)                  convert between `toeplix.build` and transformers
+    NearLinearCache                                   the default cache of `generate()`
 
-`save_pretrained` puts modeling_toeplix.py beside the weights: whoever has no toeplix loads them with
-`trust_remote_code=True`, and decodes with the stock caches. Here the classes are known, and the code
-in a checkpoint is never run.
+`save_pretrained` writes modeling_toeplix.py beside the weights. Without toeplix, checkpoints load from
+it with `trust_remote_code=True` and decode with the caches of transformers. With toeplix, the code in a
+checkpoint is never run.
 """
 
 import dataclasses
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForCausalLM
-
 from toeplix import __version__
 from toeplix.architectures import build
 from toeplix.checkpoint import fill, own
 from toeplix.config import Model
-from toeplix.hub import modeling_toeplix
-from toeplix.hub.cache import NearLinearCache, prepare_cache
-from toeplix.hub.modeling_toeplix import ToeplixConfig, ToeplixForCausalLM
+from toeplix.hub.cache import NearLinearCache
+from toeplix.hub.modeling_toeplix import ToeplixConfig
+from toeplix.hub.models import ToeplixForCausalLM, ToeplixModel, register
 from toeplix.model import LanguageModel, MixerLM
-from toeplix.ops import toeplitz_windowed
 
-__all__ = ["NearLinearCache", "ToeplixConfig", "ToeplixForCausalLM", "from_core", "to_core"]
+__all__ = [
+    "NearLinearCache",
+    "ToeplixConfig",
+    "ToeplixForCausalLM",
+    "ToeplixModel",
+    "from_core",
+    "to_core",
+]
 
-AutoConfig.register("toeplix", ToeplixConfig)
-AutoModelForCausalLM.register(ToeplixConfig, ToeplixForCausalLM)
-ToeplixConfig.register_for_auto_class()
-ToeplixForCausalLM.register_for_auto_class("AutoModelForCausalLM")
-modeling_toeplix.product = toeplitz_windowed
-setattr(ToeplixForCausalLM, "_prepare_cache_for_generation", prepare_cache)  # noqa: B010 - for mypy
+register()
 
 
 def from_core(model: LanguageModel) -> ToeplixForCausalLM:
-    """The model as transformers knows it. Weights are copied: training one leaves the other alone."""
+    """Return a transformers model with a copy of the weights."""
     if not isinstance(model, MixerLM):
         raise ValueError(
             f"arch={model.config.arch!r} is Hugging Face's own: its backbone is a transformers model"
@@ -47,7 +46,7 @@ def from_core(model: LanguageModel) -> ToeplixForCausalLM:
 
 
 def to_core(model: ToeplixForCausalLM) -> LanguageModel:
-    """The model as `toeplix.build` makes it, with `encode` and `step`. Weights are copied."""
+    """Return a model as `toeplix.build` makes it, with a copy of the weights."""
     copy = build(Model(**(model.config.model or {})))
     fill(copy, own(model), "the model")
     return copy.to(next(model.parameters()).device).train(model.training)

@@ -1,30 +1,27 @@
-"""A cache for `generate()` that decodes in near-linear time, where the stock ones read all of the past.
+"""A cache with which `generate()` decodes in near-linear time.
 
-    NearLinearCache   a transformers cache; each mixer's share of it is a layer
-    prepare_cache     which cache `generate()` gets
-
-Filters keep a decoder (`toeplix.decoder`), linear attention its sums, the Masked Mixer its past, since
-nothing less will do. All in slots: rows that are padded on the left have zeros there. Decoders forget
-what they no longer need, so tokens cannot be taken back; where that is needed, stock caches serve.
+Filters keep a decoder (`toeplix.decoder`), linear attention its sums, the Masked Mixer all of its inputs.
+Padding counts as a position whose inputs are zero. Decoders drop what they no longer need, so tokens
+cannot be taken back; methods that do so (assisted decoding) need a stock cache.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import Cache, GenerationMixin
+from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
+from toeplix.hub.modeling_toeplix import MixerCache, remember
 from toeplix.mixers.filter import FilterBank
 from toeplix.mixers.linear import CHUNK, LinearState
 from toeplix.ops.checks import check_rows
 
-FORWARD_ONLY = ("greedy_search", "sample", "beam_search", "beam_sample")  # no token is taken back
-
 
 class NearLinearLayer(DynamicLayer):
-    """What is remembered in one slot: a filter's state, sums, or, by `update`, everything."""
+    """One slot of the cache: a filter's state, the sums of linear attention, or all inputs (`update`)."""
 
     is_croppable = False
 
@@ -33,7 +30,7 @@ class NearLinearLayer(DynamicLayer):
         self.reset()
 
     def reset(self) -> None:
-        """As new."""
+        """Forget everything."""
         super().reset()
         self.position, self.batch = 0, 0
         self.bank = FilterBank()
@@ -45,14 +42,14 @@ class NearLinearLayer(DynamicLayer):
         return super().update(key_states, value_states, *args, **kwargs)
 
     def count(self, batch: int, time: int) -> None:
-        """Note that so many positions of so many rows have come."""
+        """Count `time` new positions of `batch` rows."""
         self.batch, self.position = batch, self.position + time
 
     def get_seq_length(self) -> int:
         return self.position
 
     def reorder_cache(self, beam_idx: Any) -> None:
-        """Go on with these rows, in this order."""
+        """Keep these rows of the batch, in this order."""
         if self.position:
             beam_idx = check_rows(beam_idx, self.batch)
         self.bank.select(beam_idx)
@@ -75,11 +72,12 @@ class NearLinearLayer(DynamicLayer):
             )
 
 
-class NearLinearCache(Cache):
-    """For inference with `toeplix.hub` models, `generate()`'s own choice unless tokens are taken back."""
+class NearLinearCache(Cache, MixerCache):
+    """A cache for inference with `toeplix.hub` models; the default of their `generate()`."""
 
     def __init__(self) -> None:
         super().__init__(layer_class_to_replicate=NearLinearLayer)
+        self.kernels: dict[int, Tensor] = {}  # Hyena's filters, by slot
 
     def _layer(self, slot: int, batch: int, time: int) -> NearLinearLayer:
         while len(self.layers) <= slot:
@@ -91,7 +89,6 @@ class NearLinearCache(Cache):
     def filtered(
         self, x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h n"], slot: int
     ) -> Float[Tensor, "b t h c"]:
-        """Outputs of a filter at the positions after those it has seen."""
         layer = self._layer(slot, *x.shape[:2])
         return layer.bank.extend(layer.filter, x, kernel)
 
@@ -102,21 +99,22 @@ class NearLinearCache(Cache):
         v: Float[Tensor, "b h t f"],
         slot: int,
     ) -> Float[Tensor, "b h t f"]:
-        """Linear attention, not yet normalised, at the positions after those it has seen."""
         state = self._layer(slot, q.shape[0], q.shape[2]).attention
         chunks = zip(q.split(CHUNK, 2), k.split(CHUNK, 2), v.split(CHUNK, 2), strict=True)
         return torch.cat([state.advance(*chunk) for chunk in chunks], 2)
 
+    def remembered(self, x: Float[Tensor, "b t *rest"], slot: int) -> Float[Tensor, "b s *rest"]:
+        return remember(self, x, slot)
+
+    def implicit_kernel(
+        self, network: Callable[..., Tensor], time: int, slot: int
+    ) -> Float[Tensor, "d n"]:
+        if torch.is_grad_enabled():  # filters may be trained between two calls
+            return network()
+        if slot not in self.kernels:
+            self.kernels[slot] = network()
+        return self.kernels[slot]
+
     def reset(self) -> None:
         super().reset()
-        vars(self).pop("kernels", None)  # Hyena's filters, made from weights that may change
-
-
-def prepare_cache(model: Any, how: Any, inputs: dict[str, Any], mode: Any, *sizes: int) -> None:
-    """Ours for whoever names no other; a stock one where a method takes tokens back, or on request."""
-    given = inputs.get("past_key_values") is not None or how.cache_implementation is not None
-    unused = how.use_cache is False or how.is_assistant or mode not in FORWARD_ONLY
-    if given or unused:
-        GenerationMixin._prepare_cache_for_generation(model, how, inputs, mode, *sizes)
-    else:
-        inputs["past_key_values"] = NearLinearCache()
+        self.kernels.clear()  # weights may change before the next sequence

@@ -1,25 +1,30 @@
-"""Toeplix models for transformers, in one file that needs nothing but torch and transformers.
+"""Toeplix language models for transformers: causal mixers along time instead of attention.
 
-It travels with every checkpoint (`trust_remote_code=True` runs it where toeplix is not installed), so it
-is a second, plain implementation, tested against the first, with the same names of weights. Where toeplix
-is installed, `import toeplix.hub` puts a faster `product` and a near-linear cache in place.
+This file needs only torch and transformers. It lies beside the weights of every checkpoint, and
+`from_pretrained(..., trust_remote_code=True)` runs it where toeplix is not installed. Where toeplix is
+installed, `import toeplix.hub` registers subclasses with a faster Toeplitz product and a faster cache.
 
-    toeplitz   y = W_out concat_h filter_h(W_in,h x)
-    masked     y[p] = sum over q <= p of weight[p, q] x[q] + bias[p]
-    hyena      y = W_out (x0 * (filter * (x1 v) + skip x1 v)),  (x0, x1, v) = short_convolution(W_in x)
-    linear     y[t] = q[t] S[t] / (q[t] z[t]),  S[t] = sum over s <= t of k[s]^T v[s], z its last column
+A model is a stack of blocks. A block has two residual sublayers, a token mixer and an MLP. The setting
+`arch` selects the token mixer:
 
-Rows may be padded on either side: what mixers remember is zero at padding, and positions count from a
-row's first real token. Several documents in one row are not kept apart. The past is in a stock cache
-(`cache.update`), and a step reads all of it. Beyond `context` filters are sliding windows, biases stay.
+    toeplitz   y = W_out concat_h filter_h(W_in,h x),  filter(x)[t] = sum_l kernel[l] x[t-l] + bias[t]
+    masked     y[t] = sum over s <= t of weight[t,s] x[s] + bias[t]
+    hyena      y = W_out (x0 * (filter(x1 v) + skip x1 v)),  (x0, x1, v) = short_convolution(W_in x)
+    linear     y[t] = q[t] S[t] / (q[t] z[t]),  S[t] = sum over s <= t of k[s]^T v[s],  z[t] of k[s]^T
 
-Axes: b batch, t time, s slots of the cache, h heads, c channels of one head, d all channels, n taps.
+Rows may be padded on either side. Several documents packed into one row are not separated. Beyond
+`context` positions, filters are sliding windows and biases keep their last value.
+
+Axes: b batch, t new positions, s slots of the cache, h heads, c channels of one head, d all channels,
+n taps of a filter, e key channels, f value channels, v vocabulary.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import SimpleNamespace as Record
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -27,365 +32,718 @@ from torch.nn import functional as F
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
-DEFAULTS: dict[str, Any] = (
-    {"arch": "toeplitz", "vocab": 8000, "context": 512, "dim": 512, "depth": 16, "heads": 0}
-    | {
-        "mlp_ratio": 4,
-        "block_order": "mixer_first",
-        "norm": "layer",
-        "final_norm": True,
-        "activation": "silu",
-    }
-    | {"tie_embeddings": False, "dropout": 0.0, "init": "scaled", "kernels": 1, "sequential": 1}
-    | {
-        "frozen": "no",
-        "filter_init": "decay",
-        "gate": True,
-        "filter_hidden": 64,
-        "filter_features": 9,
-    }
-    | {"filter_frequency": 1.0, "feature_map": "elu", "window": 128, "state_size": 256}
-)
-PARTS: Any = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "silu": nn.SiLU, "gelu": nn.GELU}
-MAX_LAYERS = 2**14  # as in toeplix.config
-FEW = 16  # new positions up to which a past is read directly, not by spectra
+logger = logging.get_logger(__name__)
+
+DEFAULTS: dict[str, Any] = {
+    "arch": "toeplitz",  # the token mixer: toeplitz, masked, hyena or linear
+    "vocab": 8000,
+    "context": 512,  # taps of a filter: how far back a position reads
+    "dim": 512,
+    "depth": 16,  # blocks
+    "heads": 0,  # 0: toeplitz and masked have one filter and no projections, linear has 4 heads
+    "mlp_ratio": 4,  # hidden width of the MLP, in multiples of dim
+    "block_order": "mixer_first",  # or mlp_first: which sublayer comes first in a block
+    "norm": "layer",  # or rms
+    "final_norm": True,
+    "activation": "silu",  # or gelu
+    "tie_embeddings": False,  # one matrix for embedding and output
+    "dropout": 0.0,
+    "init": "scaled",  # or paper: how weights are initialised, see `_init_weights`
+    # toeplitz
+    "kernels": 1,  # neighbouring channels that a filter reads
+    "sequential": 1,  # Toeplitz layers in one mixer, with a nonlinearity between them
+    "frozen": "no",  # filters that are not trained: random or ones
+    "filter_init": "decay",  # or kaiming: initial filters
+    "gate": True,  # multiply the mixer's output by a gate of its input
+    # hyena
+    "filter_hidden": 64,  # hidden width of the network that computes the filters
+    "filter_features": 9,  # position features it reads
+    "filter_frequency": 1.0,  # of its sine activations
+    # linear
+    "feature_map": "elu",  # or exp: of queries and keys
+    # of architectures that transformers has itself, which are not in this file
+    "window": 128,
+    "state_size": 256,
+}
+OLD_NAMES = {  # of settings in toeplix 0.1.0
+    "expansion": "mlp_ratio",
+    "first": "block_order",
+    "tied": "tie_embeddings",
+    "filters": "filter_init",
+    "order": "filter_hidden",
+    "features": "filter_features",
+    "frequency": "filter_frequency",
+    "feature": "feature_map",
+    "state": "state_size",
+}
+OLD_BLOCK_ORDERS = {"mixer": "mixer_first", "channel": "mlp_first"}
+AUTO_MAP = {  # what `trust_remote_code=True` finds in this file
+    "AutoConfig": "modeling_toeplix.ToeplixConfig",
+    "AutoModel": "modeling_toeplix.ToeplixModel",
+    "AutoModelForCausalLM": "modeling_toeplix.ToeplixForCausalLM",
+}
+MAX_LAYERS = 2**14  # modules take time to build, however small they are
+MAX_DIRECT = 16  # new positions up to which filters read the past directly, without an FFT
+CHUNK = 64  # positions of linear attention that are computed by one product
+NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"silu": nn.SiLU, "gelu": nn.GELU}
+
+Product = Callable[[Tensor, Tensor], Tensor]
 
 
-def entry(name: str) -> Any:
-    """An attribute that transformers looks for, kept in the record under our name."""
+def _alias(name: str) -> Any:
+    """A property for the name by which transformers knows a setting."""
     return property(lambda self: self.model[name], lambda self, new: self.model.update({name: new}))
 
 
 class ToeplixConfig(PreTrainedConfig):
-    """`model` is the record `toeplix.Model` as a dict; fields that are left out have its defaults."""
+    """The configuration of a model.
+
+    Args:
+        model: settings by name, see `DEFAULTS`; those that are left out have their default. Names of
+            toeplix 0.1.0 are converted.
+        toeplix_version: the version of toeplix that wrote the checkpoint.
+        other: as in `PreTrainedConfig`.
+    """
 
     model_type = "toeplix"
     qk_head_dim = 0  # keys and values differ in size: static caches take them as they come
-    vocab_size, hidden_size, num_hidden_layers = entry("vocab"), entry("dim"), entry("depth")
-    max_position_embeddings, tie_word_embeddings = entry("context"), entry("tie_embeddings")
+    vocab_size, hidden_size, num_hidden_layers = _alias("vocab"), _alias("dim"), _alias("depth")
+    max_position_embeddings, tie_word_embeddings = _alias("context"), _alias("tie_embeddings")
 
     def __init__(self, model: Any = None, toeplix_version: str | None = None, **other: Any) -> None:
         if not isinstance(model or {}, dict):
             raise ValueError(f"model={model!r:.40} must be a record")
-        self.model, self.toeplix_version = DEFAULTS | (model or {}), toeplix_version
-        if unknown := set(self.model) - set(DEFAULTS) or {self.model["arch"]} - set(MIXERS):
-            raise ValueError(f"unknown to this version: {', '.join(sorted(unknown))}")
-        super().__init__(**other)
-        sizes = {name: self.model[name] for name, value in DEFAULTS.items() if type(value) is int}
-        for name, size in sizes.items():
-            if type(size) is not int or not 0 <= size < 2**31:
+        given = {OLD_NAMES.get(name, name): value for name, value in (model or {}).items()}
+        if twice := [old for old in (model or {}) if old in OLD_NAMES and OLD_NAMES[old] in model]:
+            raise ValueError(
+                f"{twice[0]} and {OLD_NAMES[twice[0]]} are one setting: give the latter"
+            )
+        self.model, self.toeplix_version = DEFAULTS | given, toeplix_version
+        order = self.model["block_order"]
+        self.model["block_order"] = OLD_BLOCK_ORDERS.get(str(order), order)
+        unknown = sorted(set(self.model) - set(DEFAULTS))
+        if self.model["arch"] not in list(MIXERS):
+            unknown.append(str(self.model["arch"]))
+        if unknown:
+            raise ValueError(f"unknown to this version: {', '.join(unknown)}")
+        super().__init__(**other)  # which may set aliases: sizes are checked after it
+        for name, default in DEFAULTS.items():
+            size = self.model[name]
+            if type(default) is int and (type(size) is not int or not 0 <= size < 2**31):
                 raise ValueError(f"{name}={size!r:.40} must be an integer in 0 .. {2**31 - 1}")
-        if sizes["depth"] * sizes["sequential"] > MAX_LAYERS:
-            raise ValueError(f"depth={sizes['depth']} must be at most {MAX_LAYERS} layers")
+        if self.model["depth"] * self.model["sequential"] > MAX_LAYERS:
+            raise ValueError(f"depth={self.model['depth']} must be at most {MAX_LAYERS} layers")
+
+    @property
+    def settings(self) -> SimpleNamespace:
+        """The settings as attributes."""
+        return SimpleNamespace(**self.model)
+
+    @property
+    def slots_per_block(self) -> int:
+        """How many layers of a transformers cache one block uses."""
+        return MIXERS[self.model["arch"]].cache_slots(self.settings)
 
     @property  # type: ignore[misc]
     def per_layer_config(self) -> Any:
-        """One for each slot of a cache, of which a block may use several: so the stock caches count."""
-        each = {"toeplitz": self.model["sequential"], "hyena": 2}.get(self.model["arch"], 1)
-        return [self] * (self.model["depth"] * each)
+        """One configuration for each layer of a cache: stock caches count them."""
+        return [self] * (self.model["depth"] * self.slots_per_block)
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """Write config.json, with the names of the classes that read it without toeplix."""
+        self.auto_map = dict(AUTO_MAP)
+        super().save_pretrained(*args, **kwargs)
 
 
-def spectral_product(x: Tensor, kernel: Tensor) -> Tensor:
-    """`y[b,t,h,c] = sum over lags l < n of kernel[h,l] x[b,t-l,h,c]`, at least float32 inside."""
-    time, work = x.shape[1], torch.promote_types(x.dtype, torch.float32)
-    size = 1 << (2 * time - 1).bit_length()  # a circular product that does not wrap
-    spectrum = torch.fft.rfft(kernel[:, :time].to(work), n=size).t()[:, :, None]
-    y = torch.fft.irfft(torch.fft.rfft(x.to(work), n=size, dim=1) * spectrum, n=size, dim=1)
+class Positions:
+    """Where new tokens stand: at a slot of the cache, and at a position of their own row.
+
+    Slots count padding. Positions start at a row's first real token.
+    """
+
+    def __init__(
+        self, x: Tensor, mask: Tensor | None, position_ids: Tensor | None, past: int | Tensor
+    ) -> None:
+        time = x.shape[1]
+        # a new tensor: a static cache gives its own counter, and increases it in place
+        self.slots = torch.arange(time, device=x.device) + past  # (t,)
+        self.is_start = isinstance(past, int) and past == 0
+        self.real: Tensor | None = None  # (b, t), False at padding
+        self.of_slots: Tensor | None = None  # (b, s), the position at every slot of the mask
+        self.own = self.slots[None]  # (b or 1, t)
+        if mask is not None:
+            if mask.ndim != 2 or (isinstance(past, int) and mask.shape[1] < past + time):
+                raise ValueError(f"attention_mask {[*mask.shape]}, not (b, {past} + {time})")
+            self.real = mask[:, self.slots].bool()
+            self.of_slots = mask.long().cumsum(1) - 1
+            self.own = self.of_slots[:, self.slots].clamp(min=0)
+        self.of_bias = self.own if position_ids is None else position_ids
+
+    def zero_padding(self, x: Tensor) -> Tensor:
+        """Return x (b, t, ...) with zeros at padding. A product would not do: 0 times NaN is NaN."""
+        if self.real is None:
+            return x
+        return x.masked_fill(~self.real.view(*self.real.shape, *[1] * (x.ndim - 2)), 0)
+
+    def bias(self, table: Tensor) -> Tensor:
+        """Return the biases (b or 1, t, h, 1) of a table (h, n), whose last one stays beyond n."""
+        return F.embedding(self.of_bias.clamp(0, table.shape[1] - 1), table.t())[..., None]
+
+
+def toeplitz_product(x: Tensor, kernel: Tensor) -> Tensor:
+    """Return `y[b,t,h,c] = sum over lags l < n of kernel[h,l] x[b,t-l,h,c]`, by FFT.
+
+    x is (b, t, h, c), kernel is (h, n). Spectra are computed in float32 at least.
+    """
+    time, dtype = x.shape[1], torch.promote_types(x.dtype, torch.float32)
+    size = 1 << (2 * time - 1).bit_length()  # so long that the circular product does not wrap
+    spectrum = torch.fft.rfft(kernel[:, :time].to(dtype), n=size).t()[:, :, None]
+    y = torch.fft.irfft(torch.fft.rfft(x.to(dtype), n=size, dim=1) * spectrum, n=size, dim=1)
     return y[:, :time].to(x.dtype)
 
 
-product: Callable[[Tensor, Tensor], Tensor] = spectral_product  # toeplix.hub puts a faster one here
+def linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return `y[t] = q[t] sum over s <= t of k[s]^T v[s]`; q, k are (b, h, t, e), v is (b, h, t, f).
+
+    Positions of one chunk contribute by a masked product, those of earlier chunks by a sum.
+    """
+    time = q.shape[2]
+    q, k, v = (F.pad(x, (0, 0, 0, -time % CHUNK)).unflatten(2, (-1, CHUNK)) for x in (q, k, v))
+    earlier = F.pad((k.mT @ v).cumsum(2), (0, 0, 0, 0, 1, -1))
+    return ((q @ k.mT).tril() @ v + q @ earlier).flatten(2, 3)[:, :, :time]
 
 
-class Rows:
-    """Where new positions stand: their slots in the cache, their own positions, which are real."""
+class MixerCache(ABC):
+    """How mixers read earlier positions. Every method takes new positions and remembers them.
 
-    def __init__(self, x: Tensor, mask: Tensor | None, at: Tensor | None, past: Any) -> None:
-        self.slots = torch.arange(x.shape[1], device=x.device) + past  # a copy: some count in place
-        self.first = isinstance(past, int) and past == 0
-        self.real, self.counted, self.own = None, None, self.slots[None]
-        if mask is not None:
-            if mask.ndim != 2 or (isinstance(past, int) and mask.shape[1] < past + x.shape[1]):
-                raise ValueError(f"attention_mask {[*mask.shape]}, not (b, {past} + {x.shape[1]})")
-            self.real, self.counted = mask[:, self.slots].bool(), mask.long().cumsum(1) - 1
-            self.own = self.counted[:, self.slots].clamp(min=0)
-        self.at = self.own if at is None else at  # the positions of biases
+    A slot is one layer of the cache; no two parts of a model share one. Inputs are zero at padding.
+    """
 
-    def blank(self, x: Tensor) -> Tensor:
-        """Zeros at padding."""
-        real = self.real
-        return x if real is None else x.masked_fill(~real.view(*real.shape, *[1] * (x.ndim - 2)), 0)
+    @abstractmethod
+    def filtered(self, x: Tensor, kernel: Tensor, slot: int) -> Tensor:
+        """Return the causal filter `kernel` (h, n) at the new positions x (b, t, h, c)."""
 
-    def biases(self, bias: Tensor) -> Tensor:
-        """(h, n) to (b or 1, t, h, 1); beyond n the last one stays."""
-        return F.embedding(self.at.clamp(0, bias.shape[1] - 1), bias.t())[..., None]
+    @abstractmethod
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, slot: int) -> Tensor:
+        """Return linear attention (b, h, t, f) at the new positions, without the normaliser."""
 
+    @abstractmethod
+    def remembered(self, x: Tensor, slot: int) -> Tensor:
+        """Return all positions (b, s, ...), of which x (b, t, ...) are the newest."""
 
-def remember(x: Tensor, cache: Cache, slot: int) -> Tensor:
-    """Put (b, t, ...) into the cache; (b, s, ...), the past with it, comes back."""
-    flat = x.flatten(2)[:, None]
-    return cache.update(flat, flat[..., :0], slot)[0][:, 0].unflatten(-1, x.shape[2:])
+    @abstractmethod
+    def implicit_kernel(self, network: Callable[..., Tensor], time: int, slot: int) -> Tensor:
+        """Return filters (d, n) computed by `network(taps)`; without taps, those of the context."""
 
-
-def filtered(x: Tensor, kernel: Tensor, rows: Rows, cache: Any, slot: int) -> Tensor:
-    """The product of x (b, t, h, c), and what is before it in the cache, with kernel (h, n)."""
-    if hasattr(cache, "filtered"):  # a near-linear cache
-        return cache.filtered(x, kernel, slot)
-    past, taps = x if cache is None else remember(x, cache, slot), kernel.shape[1]
-    if rows.first or cache is None:
-        return product(x, kernel)
-    if x.shape[1] > FEW:
-        return product(past, kernel)[:, rows.slots]
-    at = rows.slots[0] + torch.arange(1 - min(taps, past.shape[1]), x.shape[1], device=x.device)
-    lag, past = rows.slots[:, None] - at, past[:, at.clamp(min=0)]
-    weight = kernel[:, lag.clamp(0, taps - 1)].masked_fill((lag < 0) | (lag >= taps) | (at < 0), 0)
-    work = torch.promote_types(x.dtype, torch.float32)
-    with torch.autocast(x.device.type, enabled=False):
-        return torch.einsum("hts,bshc->bthc", weight.to(work), past.to(work)).to(x.dtype)
+    def convolved(self, x: Tensor, convolution: nn.Conv1d, slot: int) -> Tensor:
+        """Return a short depthwise convolution of x (b, t, d). It is a filter of few taps."""
+        kernel, bias = convolution.weight[:, 0].flip(-1), convolution.bias
+        assert bias is not None
+        return self.filtered(x[..., None], kernel, slot)[..., 0] + bias
 
 
-class Writer(nn.Linear): ...  # to the residual stream: starts smaller in deep models
+class WholeSequence(MixerCache):
+    """No cache: there are no earlier positions, and nothing is remembered."""
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+
+    def filtered(self, x: Tensor, kernel: Tensor, slot: int) -> Tensor:
+        return self.product(x, kernel)
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, slot: int) -> Tensor:
+        return linear_attention(q, k, v)
+
+    def remembered(self, x: Tensor, slot: int) -> Tensor:
+        return x
+
+    def implicit_kernel(self, network: Callable[..., Tensor], time: int, slot: int) -> Tensor:
+        return network(time)
+
+    def convolved(self, x: Tensor, convolution: nn.Conv1d, slot: int) -> Tensor:
+        return convolution(F.pad(x, (0, 0, convolution.kernel_size[0] - 1, 0)).mT).mT
 
 
-class Mixer(nn.Module):
-    def __init__(self, m: Record, slot: int) -> None:
+class StockCache(MixerCache):
+    """A cache of transformers, dynamic or static. It keeps all inputs, and a step reads all of them."""
+
+    # Hyena's filters, as long as their cache lives: stock caches have no place for them
+    kernels: ClassVar[WeakKeyDictionary[Cache, dict[int, Tensor]]] = WeakKeyDictionary()
+
+    def __init__(self, cache: Cache, positions: Positions, product: Product) -> None:
+        self.cache, self.positions, self.product = cache, positions, product
+
+    def filtered(self, x: Tensor, kernel: Tensor, slot: int) -> Tensor:
+        past, slots = self.remembered(x, slot), self.positions.slots
+        if self.positions.is_start:
+            return self.product(x, kernel)
+        if x.shape[1] > MAX_DIRECT:
+            return self.product(past, kernel)[:, slots]
+        taps = kernel.shape[1]
+        read = torch.arange(1 - min(taps, past.shape[1]), x.shape[1], device=x.device) + slots[0]
+        lag = slots[:, None] - read
+        outside = (lag < 0) | (lag >= taps) | (read < 0)
+        weight = kernel[:, lag.clamp(0, taps - 1)].masked_fill(outside, 0)
+        past, dtype = past[:, read.clamp(min=0)], torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.einsum("hts,bshc->bthc", weight.to(dtype), past.to(dtype)).to(x.dtype)
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, slot: int) -> Tensor:
+        keys, values = self.cache.update(k, v, slot)
+        if self.positions.is_start:
+            return linear_attention(q, k, v)
+        future = torch.arange(keys.shape[2], device=q.device) > self.positions.slots[:, None]
+        return (q @ keys.mT).masked_fill(future, 0) @ values
+
+    def remembered(self, x: Tensor, slot: int) -> Tensor:
+        return remember(self.cache, x, slot)
+
+    def implicit_kernel(self, network: Callable[..., Tensor], time: int, slot: int) -> Tensor:
+        if torch.is_grad_enabled():  # filters may be trained between two calls
+            return network()
+        known = self.kernels.setdefault(self.cache, {})
+        if self.positions.is_start or slot not in known:
+            known[slot] = network()
+        return known[slot]
+
+
+def remember(cache: Cache, x: Tensor, slot: int) -> Tensor:
+    """Append x (b, t, ...) to a layer of a cache as keys, with values of width 0; return (b, s, ...)."""
+    keys = x.flatten(2)[:, None]
+    return cache.update(keys, keys[..., :0], slot)[0][:, 0].unflatten(-1, x.shape[2:])
+
+
+class ResidualOutput(nn.Linear):
+    """A linear layer that writes to the residual stream: initially smaller in deep models."""
+
+
+class OutputHead(nn.Linear):
+    """The linear layer from features to logits."""
+
+
+class ToeplixMixer(nn.Module):
+    """A token mixer: `forward(x, positions, past)`, from (b, t, d) to (b, t, d)."""
+
+    # the rule by which `init` initialises the linear layers of the whole model, see `_init_weights`
+    initialisation: ClassVar = {"scaled": "scaled", "paper": "pytorch"}
+
+    def __init__(self, config: ToeplixConfig, slot: int) -> None:
         super().__init__()
-        self.m, self.slot = m, slot
-        self.heads = m.heads or (4 if m.arch == "linear" else 1)
-        wide = m.dim * (3 if m.arch in ("hyena", "linear") else 1)
-        self.project_in: nn.Module = nn.Linear(m.dim, wide, bias=m.arch != "linear")
-        self.project_out: nn.Module = Writer(m.dim, m.dim)
-        if m.heads == 0 and m.arch in ("toeplitz", "masked"):
-            self.project_in, self.project_out = nn.Identity(), nn.Identity()
+        self.settings, self.slot = config.settings, slot
+
+    @classmethod
+    def cache_slots(cls, settings: SimpleNamespace) -> int:
+        """How many layers of a cache one mixer uses."""
+        return 1
+
+    def reset(self) -> None:
+        """Initialise the weights that belong to no layer of the mixer: here there are none."""
 
 
-class Filter(nn.Module):
-    """`kernel` (h, k, n) and `bias` (h, n), of k neighbouring channels. Frozen ones are buffers."""
+class ToeplixFilter(nn.Module):
+    """A layer of causal filters, which read k neighbouring channels.
 
-    def __init__(self, m: Record, slot: int) -> None:
+        y[b,t,h,c] = sum over i < k, l < n of kernel[h,i,l] x[b,t-l,h,c+i-(k-1)] + bias[h,t]
+
+    `kernel` is (h, k, n), `bias` is (h, n). Frozen ones are buffers.
+    """
+
+    def __init__(self, config: ToeplixConfig, slot: int) -> None:
         super().__init__()
-        self.slot, heads, hold = slot, m.heads or 1, nn.Parameter if m.frozen == "no" else nn.Buffer
-        self.kernel = hold(torch.empty(heads, m.kernels, m.context))
-        self.bias = hold(torch.empty(heads, m.context))
+        settings = self.settings = config.settings
+        self.slot = slot
+        heads, kind = settings.heads or 1, nn.Parameter if settings.frozen == "no" else nn.Buffer
+        self.kernel = kind(torch.empty(heads, settings.kernels, settings.context))
+        self.bias = kind(torch.empty(heads, settings.context))
 
-    def reset(self, m: Record) -> None:
+    def reset(self) -> None:
+        """Initialise as noise, as ones, or as decays over 1/2 to 16 positions."""
         heads, kernels, context = self.kernel.shape
-        kind = {"no": m.filter_init, "random": "kaiming", "ones": "ones"}[m.frozen]
+        frozen = {"random": "kaiming", "ones": "ones"}
+        start = frozen.get(self.settings.frozen, self.settings.filter_init)
         init.zeros_(self.bias)
-        if kind == "decay":
-            reach = 2.0 ** torch.linspace(*((1, 1) if heads == 1 else (-1, 4)), heads)
-            curve = F.normalize(torch.exp(-torch.arange(context) / reach[:, None]))
-            init.copy_(self.kernel, F.pad(curve[:, None], (0, 0, kernels - 1, 0)))
+        if start == "kaiming":
+            init.normal_(self.kernel, std=math.sqrt(2 / context))
+        elif start == "ones":
+            init.ones_(self.kernel)
         else:
-            init.normal_(self.kernel, *((1, 0) if kind == "ones" else (0, math.sqrt(2 / context))))
+            scale = 2.0 ** torch.linspace(*((1, 1) if heads == 1 else (-1, 4)), heads)
+            curve = F.normalize(torch.exp(-torch.arange(context) / scale[:, None]))
+            init.copy_(self.kernel, F.pad(curve[:, None], (0, 0, kernels - 1, 0)))
 
-    def forward(self, x: Tensor, rows: Rows, cache: Cache | None) -> Tensor:
-        (heads, kernels, _), channels = self.kernel.shape, x.shape[-1]
-        x = F.pad(rows.blank(x), (kernels - 1, 0))
+    def forward(self, x: Tensor, positions: Positions, past: MixerCache) -> Tensor:
+        heads, kernels, _ = self.kernel.shape
+        channels = x.shape[-1]
+        x = F.pad(positions.zero_padding(x), (kernels - 1, 0))
+        # the k shifts of the channels become heads: (b, t, h k, c)
         x = torch.stack([x[..., i : i + channels] for i in range(kernels)], 3).flatten(2, 3)
-        y = filtered(x, self.kernel.flatten(0, 1), rows, cache, self.slot)
-        return y.unflatten(2, (heads, kernels)).sum(3) + rows.biases(self.bias).to(y.dtype)
+        y = past.filtered(x, self.kernel.flatten(0, 1), self.slot)
+        y = y.unflatten(2, (heads, kernels)).sum(3)
+        return y + positions.bias(self.bias).to(y.dtype)
 
 
-class Toeplitz(Mixer):
-    def __init__(self, m: Record, slot: int) -> None:
-        super().__init__(m, slot)
-        self.gate = nn.Linear(m.dim, m.dim) if m.gate else None
-        self.filters = nn.ModuleList(Filter(m, slot + i) for i in range(m.sequential))
-        self.between = nn.Sequential(PARTS[m.activation](), nn.Dropout(m.dropout))
+class ToeplixToeplitzMixer(ToeplixMixer):
+    """Filters between two projections, times a gate: `y = W_out (filter(W_in x) * W_gate x)`."""
 
-    def forward(self, x: Tensor, rows: Rows, cache: Cache | None) -> Tensor:
+    initialisation: ClassVar = {"scaled": "scaled", "paper": "kaiming"}
+
+    def __init__(self, config: ToeplixConfig, slot: int) -> None:
+        super().__init__(config, slot)
+        settings, dim = config.settings, config.hidden_size
+        self.heads, flat = settings.heads or 1, settings.heads == 0
+        self.project_in = nn.Identity() if flat else nn.Linear(dim, dim)
+        self.project_out = nn.Identity() if flat else ResidualOutput(dim, dim)
+        self.gate = nn.Linear(dim, dim) if settings.gate else None
+        self.filters = nn.ModuleList(
+            ToeplixFilter(config, slot + i) for i in range(settings.sequential)
+        )
+        activation, dropout = ACTIVATIONS[settings.activation](), nn.Dropout(settings.dropout)
+        self.between = nn.Sequential(activation, dropout)
+
+    @classmethod
+    def cache_slots(cls, settings: SimpleNamespace) -> int:
+        return settings.sequential
+
+    def forward(self, x: Tensor, positions: Positions, past: MixerCache) -> Tensor:
         y = self.project_in(x).unflatten(-1, (self.heads, -1))
         for index, layer in enumerate(self.filters):
-            y = layer(self.between(y) if index else y, rows, cache)
+            y = layer(self.between(y) if index else y, positions, past)
         y = y.flatten(2)
         return self.project_out(y if self.gate is None else y * self.gate(x))
 
 
-class Masked(Mixer):
-    def __init__(self, m: Record, slot: int) -> None:
-        super().__init__(m, slot)
-        self.weight = nn.Parameter(torch.empty(self.heads, m.context, m.context))
-        self.bias = nn.Parameter(torch.empty(self.heads, m.context))
+class ToeplixMaskedMixer(ToeplixMixer):
+    """A weight for every pair of positions: `y[t] = sum over s <= t of weight[t,s] x[s] + bias[t]`."""
 
-    def reset(self, m: Record) -> None:
-        time, bound = torch.arange(m.context), m.context**-0.5 if m.init == "paper" else 0.0
-        start = torch.empty(self.weight.shape).uniform_(-bound, bound)
-        if m.init == "scaled":
-            start.normal_(std=0.02).add_(torch.exp(-(time[:, None] - time).clamp(min=0) / 4))
-        init.copy_(self.weight, start.tril())
-        init.uniform_(self.bias, -bound, bound)
+    def __init__(self, config: ToeplixConfig, slot: int) -> None:
+        super().__init__(config, slot)
+        settings, dim = config.settings, config.hidden_size
+        self.heads, flat = settings.heads or 1, settings.heads == 0
+        self.project_in = nn.Identity() if flat else nn.Linear(dim, dim)
+        self.project_out = nn.Identity() if flat else ResidualOutput(dim, dim)
+        self.weight = nn.Parameter(torch.empty(self.heads, settings.context, settings.context))
+        self.bias = nn.Parameter(torch.empty(self.heads, settings.context))
 
-    def forward(self, x: Tensor, rows: Rows, cache: Cache | None) -> Tensor:
-        new = rows.blank(self.project_in(x).unflatten(-1, (self.heads, -1)))
-        past = new if cache is None else remember(new, cache, self.slot)
-        source = torch.arange(past.shape[1], device=x.device)[None]
-        if rows.counted is not None:  # slots to come hold zeros, and may have any position
-            source = F.pad(rows.counted, (0, past.shape[1] - rows.counted.shape[1]))
-        own, last = rows.own[..., None], self.m.context - 1
+    def reset(self) -> None:
+        """Initialise as a convolution's default (`paper`), or as decaying averages with small noise."""
+        context, weight = self.settings.context, torch.empty(self.weight.shape)
+        if self.settings.init == "paper":
+            bound = context**-0.5
+            init.copy_(self.weight, weight.uniform_(-bound, bound).tril())
+            init.uniform_(self.bias, -bound, bound)
+        else:
+            lag = torch.arange(context)[:, None] - torch.arange(context)
+            decay = torch.exp(-lag.clamp(min=0) / 4)
+            init.copy_(self.weight, weight.normal_(std=0.02).add_(decay).tril())
+            init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, positions: Positions, past: MixerCache) -> Tensor:
+        new = positions.zero_padding(self.project_in(x).unflatten(-1, (self.heads, -1)))
+        inputs = past.remembered(new, self.slot)
+        slots = inputs.shape[1]
+        source = torch.arange(slots, device=x.device)[None]  # (b or 1, s), positions of the inputs
+        if positions.of_slots is not None:  # slots after the mask hold zeros: any position will do
+            source = F.pad(positions.of_slots, (0, slots - positions.of_slots.shape[1]))
+        # positions from the context on use the last row of weights as a sliding window
+        own, last = positions.own[..., None], self.settings.context - 1
         row = own.clamp(max=last)
         column = source[:, None] - (own - row)
-        weight = self.weight[:, row, column.clamp(0, last)]  # h, b or 1, t, s
+        weight = self.weight[:, row, column.clamp(0, last)]  # (h, b or 1, t, s)
         weight = weight.masked_fill((column < 0) | (column > row), 0).expand(-1, len(x), -1, -1)
-        y = torch.einsum("hbts,bshc->bthc", weight, past)
-        return self.project_out((y + rows.biases(self.bias)).flatten(2))
+        y = torch.einsum("hbts,bshc->bthc", weight, inputs) + positions.bias(self.bias)
+        return self.project_out(y.flatten(2))
 
 
-class ImplicitFilter(nn.Module):
-    """Filters (d, n): a network of sines of the position, falling to 1% in 1.5 to 0.3 of the context."""
+class ToeplixSine(nn.Module):
+    """`sin(frequency * x)`, the activation of Hyena's filter network; all its layers share one."""
 
-    def __init__(self, m: Record) -> None:
+    def __init__(self, config: ToeplixConfig, dtype: torch.dtype) -> None:
         super().__init__()
-        wide: Any = {"dtype": torch.promote_types(torch.get_default_dtype(), torch.float32)}
-        self.waves = nn.Parameter(torch.empty(m.context, m.filter_features, **wide))
-        self.time, self.decay = (nn.Buffer(torch.empty(n, **wide)) for n in (m.context, m.dim))
-        sizes = ("0", m.filter_features), ("2", m.filter_hidden), ("4", m.filter_hidden)
-        self.network: Any = nn.ModuleDict(
-            {i: nn.Linear(n, m.filter_hidden, **wide) for i, n in sizes}
-        )
-        self.network["6"] = nn.Linear(m.filter_hidden, m.dim, bias=False, **wide)
-        self.network["1"] = nn.ParameterDict({"frequency": torch.empty(m.filter_hidden, **wide)})
+        self.settings = config.settings
+        self.frequency = nn.Parameter(torch.empty(self.settings.filter_hidden, dtype=dtype))
 
-    def reset(self, m: Record) -> None:
-        bands, time = (m.filter_features - 1) // 2, torch.linspace(0, 1, m.context)
-        wave = 2 * math.pi * torch.arange(m.context) / m.context
+    def reset(self) -> None:
+        init.constant_(self.frequency, self.settings.filter_frequency)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(self.frequency * x)
+
+
+class ToeplixImplicitFilter(nn.Module):
+    """Hyena's filters (d, n): `filter[c, t] = exp(-decay[c] time[t]) network(waves[t])[c]`."""
+
+    def __init__(self, config: ToeplixConfig) -> None:
+        super().__init__()
+        settings, dim, context = config.settings, config.hidden_size, config.settings.context
+        dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+        width, features = settings.filter_hidden, settings.filter_features
+        self.waves = nn.Parameter(torch.empty(context, features, dtype=dtype))
+        self.time = nn.Buffer(torch.empty(context, dtype=dtype))
+        self.decay = nn.Buffer(torch.empty(dim, dtype=dtype))
+        # named as in a sequence of layers, in which every second one is the sine
+        self.network = nn.ModuleDict(
+            {
+                "0": nn.Linear(features, width, dtype=dtype),
+                "1": ToeplixSine(config, dtype),
+                "2": nn.Linear(width, width, dtype=dtype),
+                "4": nn.Linear(width, width, dtype=dtype),
+                "6": nn.Linear(width, dim, bias=False, dtype=dtype),
+            }
+        )
+
+    def reset(self) -> None:
+        """Initialise features as waves of the position, and decays to 1% in 1.5 to 0.3 of the context."""
+        context, features = self.waves.shape
+        bands, time = (features - 1) // 2, torch.linspace(0, 1, context)
+        wave = 2 * math.pi * torch.arange(context) / context
         angle = wave[:, None] * torch.linspace(1e-4, max(bands - 1, 1e-4), bands)
         init.copy_(self.waves, torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
         init.copy_(self.time, time)
-        init.copy_(self.decay, math.log(100) * torch.linspace(1 / 1.5, 1 / 0.3, m.dim))
-        for name in ("0", "2", "4", "6"):
-            self.network[name].reset_parameters()
+        init.copy_(self.decay, math.log(100) * torch.linspace(1 / 1.5, 1 / 0.3, len(self.decay)))
 
-    def forward(self, taps: int) -> Tensor:
+    def forward(self, taps: int | None = None) -> Tensor:
         with torch.autocast(self.decay.device.type, enabled=False):
             x = self.waves[:taps]
-            for name in ("0", "2", "4"):
-                x = torch.sin(self.network["1"]["frequency"] * self.network[name](x))
+            for layer in ("0", "2", "4"):
+                x = self.network["1"](self.network[layer](x))
             return self.network["6"](x).t() * torch.exp(-self.decay[:, None] * self.time[:taps])
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ImplicitFilter":
-        """Never below float32: sines of large angles lose half precision."""
-        wide = lambda x: new if (new := fn(x)).dtype.itemsize >= 4 else x.to(new.device)  # noqa: E731
-        return super()._apply(wide, recurse)
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> "ToeplixImplicitFilter":
+        """Move with the model but stay in float32: half precision is too inaccurate for large angles."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype.itemsize >= 4 else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)
 
 
-class Hyena(Mixer):
-    def __init__(self, m: Record, slot: int) -> None:
-        super().__init__(m, slot)
-        self.short: Any = nn.Conv1d(3 * m.dim, 3 * m.dim, 3, groups=3 * m.dim)
-        self.filter = ImplicitFilter(m)
-        self.skip = nn.Parameter(torch.empty(m.dim))
+class ToeplixHyenaMixer(ToeplixMixer):
+    """Hyena of order 2: gates that depend on the input, around a long filter for every channel."""
 
-    def forward(self, x: Tensor, rows: Rows, cache: Cache | None) -> Tensor:
-        wide = rows.blank(self.project_in(x))
-        memory: dict[int, Tensor] = {}
-        if cache is None:
-            wide = self.short(F.pad(wide, (0, 0, 2, 0)).mT).mT
-        else:  # the same as a filter, which remembers
-            kernel, bias = self.short.weight[:, 0].flip(-1), self.short.bias
-            wide = filtered(wide[..., None], kernel, rows, cache, self.slot)[..., 0] + bias
-            memory = {} if torch.is_grad_enabled() else vars(cache).setdefault("kernels", {})
-        if self.slot not in memory:  # long filters are made once for a cache, if nothing is trained
-            memory[self.slot] = self.filter(x.shape[1] if cache is None else self.m.context)
+    initialisation: ClassVar = {"scaled": "output", "paper": "pytorch"}
+
+    def __init__(self, config: ToeplixConfig, slot: int) -> None:
+        super().__init__(config, slot)
+        dim = config.hidden_size
+        self.project_in = nn.Linear(dim, 3 * dim)
+        self.short = nn.Conv1d(3 * dim, 3 * dim, 3, groups=3 * dim)
+        self.filter = ToeplixImplicitFilter(config)
+        self.skip = nn.Parameter(torch.empty(dim))
+        self.project_out = ResidualOutput(dim, dim)
+
+    @classmethod
+    def cache_slots(cls, settings: SimpleNamespace) -> int:
+        return 2  # the short convolution, the long filter
+
+    def reset(self) -> None:
+        init.normal_(self.skip)
+
+    def forward(self, x: Tensor, positions: Positions, past: MixerCache) -> Tensor:
+        wide = past.convolved(positions.zero_padding(self.project_in(x)), self.short, self.slot)
         gate, other, value = wide.chunk(3, -1)
-        value = rows.blank(other * value)  # the short convolution has a bias, at padding too
-        long = filtered(value[..., None], memory[self.slot], rows, cache, self.slot + 1)[..., 0]
+        value = positions.zero_padding(other * value)  # the convolution has a bias, at padding too
+        kernel = past.implicit_kernel(self.filter, x.shape[1], self.slot + 1)
+        long = past.filtered(value[..., None], kernel, self.slot + 1)[..., 0]
         return self.project_out(gate * (long + self.skip * value))
 
 
-def sums(q: Tensor, k: Tensor, v: Tensor, chunk: int = 64) -> Tensor:
-    """`y[t] = q[t] sum over s <= t of k[s]^T v[s]`, within chunks and before them."""
-    time = q.shape[2]
-    q, k, v = (F.pad(x, (0, 0, 0, -time % chunk)).unflatten(2, (-1, chunk)) for x in (q, k, v))
-    before = F.pad((k.mT @ v).cumsum(2), (0, 0, 0, 0, 1, -1))
-    return ((q @ k.mT).tril() @ v + q @ before).flatten(2, 3)[:, :, :time]
+class ToeplixLinearMixer(ToeplixMixer):
+    """Linear attention: `y[t] = q[t] S[t] / (q[t] z[t])`, with a feature map of queries and keys."""
 
+    def __init__(self, config: ToeplixConfig, slot: int) -> None:
+        super().__init__(config, slot)
+        self.heads, dim = config.settings.heads or 4, config.hidden_size
+        self.project_in = nn.Linear(dim, 3 * dim, bias=False)
+        self.project_out = ResidualOutput(dim, dim)
 
-class Linear(Mixer):
-    def forward(self, x: Tensor, rows: Rows, cache: Any) -> Tensor:
+    def forward(self, x: Tensor, positions: Positions, past: MixerCache) -> Tensor:
         parts = self.project_in(x).unflatten(-1, (3, self.heads, -1))
-        with torch.autocast(x.device.type, enabled=False):  # long sums need the full precision
+        with torch.autocast(x.device.type, enabled=False):  # long sums need float32 at least
             q, k, v = parts.to(torch.promote_types(x.dtype, torch.float32)).unbind(2)
-            if self.m.feature_map == "elu":
-                least, q, k = 1e-6, F.elu(q) + 1, F.elu(k) + 1
+            if self.settings.feature_map == "elu":
+                q, k, minimum = F.elu(q) + 1, F.elu(k) + 1, 1e-6
             else:
-                least, q, k = 1e-3, q.softmax(-1) * q.shape[-1] ** -0.5, k.exp()
-            k, v = rows.blank(k), F.pad(rows.blank(v), (0, 1), value=1.0)  # 0 times NaN is NaN
-            q, k, v = (p.transpose(1, 2) for p in (q, k, v))
-            if hasattr(cache, "attended"):  # a near-linear cache
-                y = cache.attended(q, k, v, self.slot)
-            else:
-                keys, values = (k, v) if cache is None else cache.update(k, v, self.slot)
-                late = torch.arange(keys.shape[2], device=x.device) > rows.slots[:, None]
-                y = sums(q, k, v) if rows.first else (q @ keys.mT).masked_fill(late, 0) @ values
-            y = y[..., :-1] / y[..., -1:].clamp(min=least)
+                q, k, minimum = q.softmax(-1) * q.shape[-1] ** -0.5, k.exp(), 1e-3
+            k = positions.zero_padding(k)
+            v = F.pad(positions.zero_padding(v), (0, 1), value=1.0)  # its last column sums z
+            q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+            y = past.attended(q, k, v, self.slot)
+            y = y[..., :-1] / y[..., -1:].clamp(min=minimum)
         return self.project_out(y.transpose(1, 2).flatten(2).to(x.dtype))
 
 
-MIXERS = {"toeplitz": Toeplitz, "masked": Masked, "hyena": Hyena, "linear": Linear}
+MIXERS: dict[str, type[ToeplixMixer]] = {
+    "toeplitz": ToeplixToeplitzMixer,
+    "masked": ToeplixMaskedMixer,
+    "hyena": ToeplixHyenaMixer,
+    "linear": ToeplixLinearMixer,
+}
 
 
-class Block(GradientCheckpointingLayer):
-    def __init__(self, m: Record, slot: int) -> None:
+class ToeplixBlock(GradientCheckpointingLayer):
+    """Two residual sublayers, each behind a norm: the token mixer and the MLP."""
+
+    def __init__(self, config: ToeplixConfig, slot: int) -> None:
         super().__init__()
-        self.m, self.token_mixer = m, MIXERS[m.arch](m, slot)
-        self.token_norm, self.channel_norm = PARTS[m.norm](m.dim), PARTS[m.norm](m.dim)
-        act, drop, wide = PARTS[m.activation](), nn.Dropout(m.dropout), m.mlp_ratio * m.dim
-        self.channel_mixer = nn.Sequential(nn.Linear(m.dim, wide), act, drop, Writer(wide, m.dim))
-
-    def forward(self, x: Tensor, rows: Rows, past_key_values: Cache | None = None) -> Tensor:
-        if self.m.block_order == "mlp_first":
-            x = x + self.channel_mixer(self.channel_norm(x))
-        x = x + self.token_mixer(self.token_norm(x), rows, past_key_values)
-        return (
-            x + self.channel_mixer(self.channel_norm(x))
-            if self.m.block_order == "mixer_first"
-            else x
+        settings, dim = config.settings, config.hidden_size
+        self.mixer_first = settings.block_order == "mixer_first"
+        self.token_norm = NORMS[settings.norm](dim)
+        self.token_mixer = MIXERS[settings.arch](config, slot)
+        self.channel_norm = NORMS[settings.norm](dim)
+        self.channel_mixer = nn.Sequential(
+            nn.Linear(dim, settings.mlp_ratio * dim),
+            ACTIVATIONS[settings.activation](),
+            nn.Dropout(settings.dropout),
+            ResidualOutput(settings.mlp_ratio * dim, dim),
         )
 
+    def forward(self, x: Tensor, positions: Positions, past: MixerCache) -> Tensor:
+        if not self.mixer_first:
+            x = x + self.channel_mixer(self.channel_norm(x))
+        x = x + self.token_mixer(self.token_norm(x), positions, past)
+        if self.mixer_first:
+            x = x + self.channel_mixer(self.channel_norm(x))
+        return x
 
-class ToeplixForCausalLM(PreTrainedModel, GenerationMixin):
+
+class ToeplixPreTrainedModel(PreTrainedModel):
+    """Loading, saving and initialisation of weights."""
+
     config: ToeplixConfig
     supports_gradient_checkpointing = True
-    _no_split_modules = ["Block"]  # noqa: RUF012
-    _tied_weights_keys = {"head.weight": "embedding.weight"}  # noqa: RUF012
+    _no_split_modules = ["ToeplixBlock"]  # noqa: RUF012
     _input_embed_layer = "embedding"
-    create_masks_for_generate = staticmethod(lambda attention_mask, **_: attention_mask)  # (b, t)
-
-    def __init__(self, config: ToeplixConfig) -> None:
-        super().__init__(config)
-        m, each = Record(**config.model), len(config.per_layer_config) // config.num_hidden_layers
-        self.embedding = nn.Embedding(m.vocab, m.dim)
-        self.blocks = nn.ModuleList(Block(m, i * each) for i in range(m.depth))
-        self.norm = PARTS[m.norm](m.dim) if m.final_norm else nn.Identity()
-        self.head: Any = nn.Linear(m.dim, m.vocab, bias=False)
-        if m.tie_embeddings:
-            self.head.weight = self.embedding.weight
-        self.post_init()
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As `toeplix.model.reset`, by functions that leave alone what has been loaded."""
-        m, scaled = Record(**self.config.model), self.config.model["init"] == "scaled"
-        ours = scaled and m.arch != "hyena"
-        if isinstance(module, Filter | Masked | ImplicitFilter):
-            module.reset(m)
-        elif isinstance(module, Hyena):
-            init.normal_(module.skip)
-        elif isinstance(module, nn.ParameterDict):
-            init.constant_(module["frequency"], m.filter_frequency)
-        elif isinstance(module, nn.Embedding) or (scaled and module is self.head):
-            init.normal_(module.weight, std=0.02 if ours or module is self.head else 1.0)
-        elif isinstance(module, nn.Linear) and (ours or m.arch == "toeplitz"):
-            gain = 1 / (2 * m.depth) if isinstance(module, Writer) else 1
-            init.normal_(module.weight, std=math.sqrt((gain if scaled else 2) / module.in_features))
+        """Initialise one module, by functions that leave alone what has been loaded.
+
+        Rules of linear layers, which a mixer chooses by the setting `init`:
+
+            scaled    N(0, 1/fan_in), residual outputs divided by sqrt(2 depth), biases 0;
+                      embedding and head N(0, 0.02^2): the first loss is ln(vocab)
+            kaiming   N(0, 2/fan_in), biases 0
+            output    PyTorch's defaults, but the head N(0, 0.02^2)
+            pytorch   PyTorch's defaults
+        """
+        settings = self.config.settings
+        rule = MIXERS[settings.arch].initialisation[settings.init]
+        if isinstance(module, ToeplixMixer | ToeplixFilter | ToeplixImplicitFilter | ToeplixSine):
+            module.reset()
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=0.02 if rule == "scaled" else 1.0)
+        elif isinstance(module, OutputHead) and rule in ("scaled", "output"):
+            init.normal_(module.weight, std=0.02)
+        elif isinstance(module, nn.Linear) and rule in ("scaled", "kaiming"):
+            gain = 2.0 if rule == "kaiming" else 1.0
+            if rule == "scaled" and isinstance(module, ResidualOutput):
+                gain = 1 / (2 * settings.depth)
+            init.normal_(module.weight, std=math.sqrt(gain / module.in_features))
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Linear | nn.Conv1d | nn.LayerNorm | nn.RMSNorm):
             module.reset_parameters()
+
+
+class ToeplixModel(ToeplixPreTrainedModel):
+    """The backbone, from tokens to features: embedding, blocks, and a final norm or none."""
+
+    def __init__(self, config: ToeplixConfig) -> None:
+        super().__init__(config)
+        settings = config.settings
+        self.embedding = nn.Embedding(settings.vocab, settings.dim)
+        self.blocks = nn.ModuleList(
+            ToeplixBlock(config, index * config.slots_per_block) for index in range(settings.depth)
+        )
+        self.norm = NORMS[settings.norm](settings.dim) if settings.final_norm else nn.Identity()
+        self.add_head()
+        self.post_init()
+
+    def add_head(self) -> None:
+        """Add what follows the backbone, before weights are initialised: here nothing."""
+
+    def product(self, x: Tensor, kernel: Tensor) -> Tensor:
+        """Return the causal Toeplitz product of x (b, t, h, c) and kernel (h, n)."""
+        return toeplitz_product(x, kernel)
+
+    def mixer_cache(self, cache: Cache | None, positions: Positions) -> MixerCache:
+        """Return what mixers read the past from."""
+        if cache is None:
+            return WholeSequence(self.product)
+        if isinstance(cache, MixerCache):
+            return cache
+        return StockCache(cache, positions, self.product)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """Return the features (b, t, d) of tokens `input_ids` (b, t), or of their embeddings.
+
+        Args:
+            input_ids: the new tokens.
+            attention_mask: (b, past + t), 1 at real tokens and 0 at padding.
+            position_ids: (b, t), the positions of biases if not those counted from the mask.
+            past_key_values: a cache of earlier positions, which is changed in place.
+            inputs_embeds: (b, t, d), instead of `input_ids`.
+            use_cache: make a cache if none is given.
+            output_hidden_states: return the inputs of all blocks too, and the features after them.
+            kwargs: are ignored.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give input_ids or inputs_embeds, one of them")
+        x: Any = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        if past_key_values is not None and self.training and self.is_gradient_checkpointing:
+            past_key_values = None  # blocks that are computed again would fill it twice
+            logger.warning_once(
+                "no cache is used, as gradient checkpointing is enabled in training"
+            )
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        positions = Positions(x, attention_mask, position_ids, seen)
+        past = self.mixer_cache(past_key_values, positions)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden_states: list[Tensor] = []
+        for block in self.blocks:
+            hidden_states += [x] if output_hidden_states else []
+            x = block(x, positions, past)
+        x = self.norm(x)
+        shown = (*hidden_states, x) if output_hidden_states else None
+        return BaseModelOutputWithPast(x, past_key_values, shown)
+
+
+class ToeplixForCausalLM(ToeplixModel, GenerationMixin):
+    """A language model: the backbone and an output layer.
+
+    It is a backbone and does not hold one, so that weights have the same names as in toeplix: embedding,
+    blocks, norm, head.
+    """
+
+    _tied_weights_keys = {"head.weight": "embedding.weight"}  # noqa: RUF012
+
+    def add_head(self) -> None:
+        settings = self.config.settings
+        self.head: nn.Linear = OutputHead(settings.dim, settings.vocab, bias=False)
+        if settings.tie_embeddings:
+            self.head.weight = self.embedding.weight
 
     @can_return_tuple
     def forward(
@@ -397,30 +755,33 @@ class ToeplixForCausalLM(PreTrainedModel, GenerationMixin):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits, with `labels` the loss. The mask (b, t) marks real tokens, the past included."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give input_ids or inputs_embeds, one of them")
-        x: Any = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
-        past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        rows, seen = Rows(x, attention_mask, position_ids, past), []
-        shown = kwargs.pop("output_hidden_states", None) or self.config.output_hidden_states
-        for block in self.blocks:
-            seen += [x] if shown else []
-            x = block(x, rows, past_key_values=past_key_values)
-        x = self.norm(x)
+        """Return logits (b, t, v), and the loss if there are labels.
+
+        Args:
+            input_ids ... output_hidden_states: as in `ToeplixModel`.
+            labels: (b, t), the tokens themselves, which are shifted here; -100 is not scored.
+            logits_to_keep: logits of so many last positions only (0: all), or of these indices.
+            kwargs: go to the loss, such as `num_items_in_batch`.
+        """
+        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
+        outputs = super().forward(*inputs, use_cache, output_hidden_states, return_dict=True)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits, loss = self.head(x[:, kept]), None
+        logits, loss = self.head(outputs.last_hidden_state[:, kept]), None
         if labels is not None:
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(loss, logits, past_key_values, (*seen, x) if shown else None)
+        return CausalLMOutputWithPast(loss, logits, outputs.past_key_values, outputs.hidden_states)
 
-    def get_output_embeddings(self) -> Any:
+    @staticmethod
+    def create_masks_for_generate(attention_mask: Tensor | None, **_: Any) -> Tensor | None:
+        """Return the mask (b, s) as it is: mixers need no matrix of pairs."""
+        return attention_mask
+
+    def get_output_embeddings(self) -> nn.Linear:
         return self.head
 
-    def set_output_embeddings(self, new_embeddings: Any) -> None:
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.head = new_embeddings

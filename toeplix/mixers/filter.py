@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from toeplix.mixers.ragged import Positions, RowState, each, picked, selected, times
 from toeplix.ops import Decoder, decoder, toeplitz_continued, toeplitz_windowed
-from toeplix.ops.decoding.ragged import Rolling
+from toeplix.ops.decoding.ragged import RaggedDecoder
 
 
 class Filter(nn.Module):
@@ -77,13 +77,15 @@ class Filter(nn.Module):
 class FilterBank:
     """The decoding state of the filters of all layers of one model.
 
-    During prefill each layer keeps a history of its inputs. From the second call for a single position
-    on, one decoder computes the filters of all layers (`open` before a position, `close` after it), so
-    that its work is batched over layers. `horizon` is the maximum number of decode steps.
+    During prefill each layer keeps a history of its inputs. After `begin_decoding` one decoder computes
+    the filters of all layers, position by position (`open` before a position, `close` after it), so that
+    its work is batched over layers.
     """
 
-    def __init__(self, horizon: int | None = None, kind: str = "auto") -> None:
-        self.horizon, self.kind = horizon, kind
+    def __init__(self, kind: str = "auto") -> None:
+        self.kind = kind
+        self.decoding = False  # whether positions are decoded one by one
+        self.max_new_tokens: int | None = None
         self.decoder: Decoder | None = None
         self._states: list[FilterState] = []
 
@@ -92,11 +94,24 @@ class FilterBank:
         self._states.append(state)
         return state
 
+    def begin_decoding(self, max_new_tokens: int | None = None) -> None:
+        """Switch to decoding, with at most `max_new_tokens` steps; None: no limit."""
+        if self.decoding:
+            raise ValueError("decoding has begun already: a state switches from prefill once")
+        self.decoding, self.max_new_tokens = True, max_new_tokens
+        self.open()
+
+    @torch.no_grad()
     def open(self) -> None:
-        if self.decoder is not None or not self._states or self._states[0].history is None:
+        """Build the decoder if decoding has begun and any position was read, which is its past.
+
+        Before the first position the layers have no kernels yet; it goes through the histories.
+        """
+        if not self.decoding or self.decoder is not None:
             return
-        kernel, past = self._collect()
-        self.decoder = decoder(kernel, past, horizon=self.horizon, kind=self.kind)
+        if self._states and self._states[0].history is not None:
+            kernel, past = self._collect()
+            self.decoder = decoder(kernel, past, horizon=self.max_new_tokens, kind=self.kind)
 
     def _collect(self) -> tuple[Float[Tensor, "h n"], Float[Tensor, "b p h c"]]:
         """Return filters and histories of all layers, concatenated as heads; the states release them."""
@@ -110,25 +125,31 @@ class FilterBank:
             heads += len(state.kernel)
         return torch.cat(kernels), torch.cat(histories, 2)
 
-    def share(self, life: int) -> None:
-        """Make the batch ragged: rows may join (`admit`) and leave (`select`).
+    def begin_ragged(self, max_new_tokens: int) -> None:
+        """Switch to decoding a ragged batch: rows may join (`append`) and leave (`select`).
 
-        `life` is the maximum number of decode steps of a row.
+        No row takes more than `max_new_tokens` decode steps.
         """
+        self.decoding, self.max_new_tokens = True, max_new_tokens
         if self._states:
-            self.decoder = Rolling(*self._collect(), life)
+            self.decoder = RaggedDecoder(*self._collect(), max_new_tokens)
 
-    def admit(self, other: "FilterBank") -> None:
+    def append(self, other: "FilterBank") -> None:
         """Append the rows of another bank, whose prompts are prefilled."""
-        if isinstance(self.decoder, Rolling):
-            self.decoder.join(other._collect()[1])
+        if isinstance(self.decoder, RaggedDecoder):
+            self.decoder.append(other._collect()[1])
 
     def extend(
         self, state: "FilterState", x: Float[Tensor, "b k h c"], kernel: Float[Tensor, "h n"]
     ) -> Float[Tensor, "b k h c"]:
-        """Return the outputs of the next positions of a bank with a single layer, one step at a time."""
+        """Return the outputs of the next positions of a bank with a single layer.
+
+        This bank begins decoding by itself, at the first single position: for callers whose interface
+        has no such moment.
+        """
         if self.decoder is None and x.shape[1] > 1:
             return state.extend(x, kernel)
+        self.decoding = True
         parts = []
         for part in x.split(1, dim=1):
             self.open()
@@ -170,10 +191,10 @@ class FilterState(RowState):
         self.history = kept[:, max(0, kept.shape[1] - kernel.shape[1] + 1) :]
         return y
 
-    def share(self, rows: int) -> None:
+    def begin_ragged(self, rows: int) -> None:
         self.position = each(self.position, rows)
 
-    def admit(self, other: "FilterState") -> None:
+    def append(self, other: "FilterState") -> None:
         """Append the positions of another state; the bank appends the histories."""
         self.position = torch.cat([torch.as_tensor(p) for p in (self.position, other.position)])
 

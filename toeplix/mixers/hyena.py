@@ -179,14 +179,14 @@ class HyenaState(RowState):
         self.kernel: Tensor | None = None
         self.long = bank.join()
 
-    def share(self, rows: int) -> None:
-        self.long.share(rows)
+    def begin_ragged(self, rows: int) -> None:
+        self.long.begin_ragged(rows)
 
-    def admit(self, other: "HyenaState") -> None:
+    def append(self, other: "HyenaState") -> None:
         assert self.recent is not None
         assert other.recent is not None
         self.recent = torch.cat([self.recent, other.recent])
-        self.long.admit(other.long)
+        self.long.append(other.long)
 
     def select(self, rows: Int[Tensor, " r"]) -> None:
         assert self.recent is not None

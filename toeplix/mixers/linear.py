@@ -99,10 +99,10 @@ class LinearState(RowState):
         self.sums = self.sums + k.transpose(-1, -2) @ v
         return y
 
-    def share(self, rows: int) -> None:
+    def begin_ragged(self, rows: int) -> None:
         """Do nothing: the sums do not depend on positions."""
 
-    def admit(self, other: "LinearState") -> None:
+    def append(self, other: "LinearState") -> None:
         assert self.sums is not None
         assert other.sums is not None
         self.sums = torch.cat([self.sums, other.sums])

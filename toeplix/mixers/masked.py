@@ -112,10 +112,10 @@ class MaskedState(RowState):
         self.position: Positions = 0
         self.past: Tensor | None = None
 
-    def share(self, rows: int) -> None:
+    def begin_ragged(self, rows: int) -> None:
         self.position = each(self.position, rows)
 
-    def admit(self, other: "MaskedState") -> None:
+    def append(self, other: "MaskedState") -> None:
         assert self.past is not None
         assert other.past is not None
         longest = max(self.past.shape[1], other.past.shape[1])

@@ -20,11 +20,11 @@ class RowState(ABC):
     """The decoding state of one mixer for the rows of a batch."""
 
     @abstractmethod
-    def share(self, rows: int) -> None:
+    def begin_ragged(self, rows: int) -> None:
         """Make the batch of `rows` rows ragged: from now on their positions may differ."""
 
     @abstractmethod
-    def admit(self, other: Any) -> None:
+    def append(self, other: Any) -> None:
         """Append the rows of another ragged state."""
 
     @abstractmethod

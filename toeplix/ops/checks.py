@@ -140,10 +140,10 @@ def check_rows(rows: Tensor, batch: int) -> Tensor:
     return rows.long()
 
 
-def check_horizon(horizon: int | None) -> None:
+def check_horizon(horizon: int | None, name: str = "horizon") -> None:
     if horizon is None:
         return
     if not isinstance(horizon, int) or isinstance(horizon, bool):
-        raise TypeError(f"horizon={horizon!r} must be an integer, or None for no end")
+        raise TypeError(f"{name}={horizon!r} must be an integer, or None for no end")
     if horizon < 1:
-        raise ValueError(f"horizon={horizon} must be at least 1, or None for no end")
+        raise ValueError(f"{name}={horizon} must be at least 1, or None for no end")

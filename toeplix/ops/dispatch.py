@@ -85,8 +85,10 @@ def current_rule() -> Rule:
 
 def read(file: Path) -> Rule:
     """The rule that a file holds, for the devices that it speaks of."""
+    if file.exists() and not file.is_file():  # a named pipe would be waited for without end
+        raise ValueError("it is no regular file")
     with open(file, "rb") as opened:
-        text = opened.read(MAX_BYTES + 1)  # a device may have no end
+        text = opened.read(MAX_BYTES + 1)
     try:
         if len(text) > MAX_BYTES:
             raise ValueError(f"it has more than {MAX_BYTES:,} bytes")

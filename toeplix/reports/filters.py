@@ -14,8 +14,10 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from toeplix import compat
 from toeplix.files import DamagedFile, parse_json, read_json, reading
 from toeplix.files.tensors import verify
+from toeplix.inference.loading import model_directory
 
 KERNEL = re.compile(r"^(?P<layer>.*?)(\.?token_mixer)?\.?filters\.(?P<part>\d{1,9})\.kernel$")
 WEIGHTS = "model.safetensors"
@@ -70,8 +72,7 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
     folder = Path(directory)
     if not folder.exists():
         raise FileNotFoundError(f"there is no {folder}")
-    if not list(folder.glob("*.safetensors")) and (folder / "model").is_dir():
-        folder = folder / "model"
+    folder = model_directory(folder)
     files = sorted(folder.glob("model*.safetensors")) if folder.is_dir() else []
     if not files:
         raise FileNotFoundError(f"{directory} is no checkpoint: there is no {WEIGHTS} in it")
@@ -89,7 +90,7 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
             except SafetensorError as problem:
                 raise DamagedFile(f"{file} is damaged: {problem}") from problem
             if "model" in metadata:
-                config = parse_json(metadata["model"])
+                config = compat.model_record(parse_json(metadata["model"]))
     found = layers(weights)
     if not found:
         arch = f" (its architecture is {config['arch']})" if "arch" in config else ""
@@ -110,10 +111,10 @@ def _config(folder: Path) -> dict[str, Any]:
     except (OSError, DamagedFile):
         return {}
     record = described.get("model", described)
-    return record if isinstance(record, dict) else {}
+    return compat.model_record(record) if isinstance(record, dict) else {}
 
 
 def initialisation(config: Mapping[str, Any]) -> str:
     """How the filters of such a model start; the paper's noise where nothing is known."""
-    frozen, filters = (config.get(name) for name in ("frozen", "filters"))
-    return INITIAL.get(str(frozen), filters if isinstance(filters, str) else "kaiming")
+    frozen, start = (config.get(name) for name in ("frozen", "filter_init"))
+    return INITIAL.get(str(frozen), start if isinstance(start, str) else "kaiming")

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toeplix.architectures import forward_flops
-from toeplix.checkpoint import load
-from toeplix.data import Tokenizer
 from toeplix.data.tokenizer import TOKENS
 from toeplix.files import MARK, check_output, read_json, write_output
-from toeplix.inference.generation import Sampling, generate
+from toeplix.inference.generation import generate
+from toeplix.inference.loading import load_pretrained
+from toeplix.inference.sampling import Sampling
 from toeplix.reports.filter_curves import Filters, half
 from toeplix.training.logs import METRICS, read
 from toeplix.training.loop import MODEL, RECORD
@@ -87,10 +87,12 @@ def _sample(checkpoint: Path) -> str:
     """Text of the finished model, for runs that wrote none on their way."""
     if not (checkpoint / TOKENS).is_file():
         return ""
-    model, tokenizer = load(checkpoint), Tokenizer.load(checkpoint)
+    model, tokenizer, _ = load_pretrained(checkpoint)
     sampling = Sampling(temperature=0.8, top_p=0.95)
     start = [[tokenizer.start]]
-    (row,) = generate(model, start, new=120, sampling=sampling, stop_tokens=[tokenizer.end])
+    (row,) = generate(
+        model, start, max_new_tokens=120, sampling=sampling, stop_tokens=[tokenizer.end]
+    )
     return tokenizer.decode(row)
 
 

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from toeplix.inference.detokenization import Detokenizer
 from toeplix.serving.engine import Draining, Drawn, Event, Failed, Full, Job, Read, Score, Ticket
 from toeplix.serving.limits import Refusal
 from toeplix.serving.requests import Asked
 from toeplix.serving.service import Service
-from toeplix.serving.writing import Writer
 
 AGAIN = {"Retry-After": "1"}  # seconds
 FAILURES = {
@@ -55,7 +55,7 @@ class Prompt:
 
 @dataclass
 class _Choice:
-    writer: Writer
+    detokenizer: Detokenizer
     start: int = 0  # characters of the echoed prompt
     pending: list[Scored] = field(default_factory=list)
     tokens: int = 0
@@ -94,7 +94,7 @@ class Answer:
             raise Refusal(503, "the server is about to end", headers=AGAIN) from None
         stops = [*asked.stops, *(service.conversations.stops if service.chats(asked) else ())]
         self._choices = [
-            _Choice(Writer(service.tokenizer, stops), len(prompt.text) if echo else 0)
+            _Choice(Detokenizer(service.tokenizer.decode, stops), len(prompt.text) if echo else 0)
             for prompt in prompts
             for _ in range(each)
         ]
@@ -154,10 +154,10 @@ class Answer:
         scored: list[Scored] = []
         if ticket.job.scored:
             scores: list[Score | None] = [None, *event.scores]
-            writer = Writer(self.service.tokenizer)
+            detokenizer = Detokenizer(self.service.tokenizer.decode)
             for token, score in list(zip(prompt.tokens, scores, strict=True))[prompt.hidden :]:
-                scored.append(Scored(token, score, writer.length))
-                writer.add(token)
+                scored.append(Scored(token, score, detokenizer.length))
+                detokenizer.add(token)
         if not self.echo:
             return []
         for choice in self._choices[first : first + count]:
@@ -166,13 +166,13 @@ class Answer:
 
     def _piece(self, ticket: Ticket, choice: _Choice, event: Drawn) -> Piece | None:
         """What a token adds; None while it is held back."""
-        writer, ended = choice.writer, event.ended
+        detokenizer, ended = choice.detokenizer, event.ended
         choice.tokens += 1
-        offset = choice.start + writer.length
-        text = "" if event.token in ticket.job.ends else writer.add(event.token)
+        offset = choice.start + detokenizer.length
+        text = "" if event.token in ticket.job.ends else detokenizer.add(event.token)
         if ended:
-            text += writer.end()
-        if writer.stopped:
+            text += detokenizer.end()
+        if detokenizer.stopped:
             ended = "stop"
             ticket.cancel(event.row)
         if event.score is not None and event.token not in ticket.job.ends:
@@ -180,7 +180,7 @@ class Answer:
         if not (text or ended):
             return None
         scored, choice.pending = choice.pending, []
-        if writer.stopped:  # tokens of the stop string are not part of the answer
-            scored = [each for each in scored if each.offset < choice.start + writer.length]
+        if detokenizer.stopped:  # tokens of the stop string are not part of the answer
+            scored = [each for each in scored if each.offset < choice.start + detokenizer.length]
         choice.ended = ended is not None
         return Piece(self._first[ticket] + event.row, text, scored, ended)

@@ -2,7 +2,7 @@
 
 Every turn reads some of the prompts that wait, then takes one step for all rows there are. A row that has
 ended makes room at once, for a prompt that waits. What a row gives depends on its job alone: its own
-position (batch.py), its own random numbers.
+position (ragged.py), its own random numbers.
 
     submit(jobs, deliver)    tickets, or `Full` or `Draining`; events go to `deliver(ticket, events)`
     ticket.cancel(...)       rows end after the present step
@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toeplix.inference.generation import GREEDY, Row, Sampling
+from toeplix.inference.generation import Row
+from toeplix.inference.ragged import ragged_batch
+from toeplix.inference.sampling import GREEDY, Sampling
 from toeplix.model import LanguageModel
-from toeplix.serving.batch import batch
 
 log = logging.getLogger("toeplix.serving")
 
@@ -86,7 +87,9 @@ class Ticket:
     def __init__(self, job: Job, deliver: Callable[["Ticket", list[Event]], object]) -> None:
         self.job, self.deliver = job, deliver
         self.open = set(range(len(job.seeds)))  # rows that go on
-        self.rows = [Row(n, list(job.prompt), seed) for n, seed in enumerate(job.seeds)]
+        self.rows = [
+            Row(n, list(job.prompt), job.sampling, seed) for n, seed in enumerate(job.seeds)
+        ]
         self.state: Any = None
         self.done = 0  # positions of the prompt that have been read
         self.scores: list[Score] = []
@@ -128,7 +131,7 @@ class Engine:
         self.counts = Counts()
         self.draining = False
         self._closed = False
-        self._batch = batch(model, life)
+        self._batch = ragged_batch(model, life)
         self.chunk = chunk or self._batch.chunk
         self._waiting: deque[Ticket] = deque()
         self._reading: Ticket | None = None  # still the first that waits, unless it has just joined
@@ -220,8 +223,6 @@ class Engine:
         """A chunk of the prompt; after the last one its rows join the others."""
         prompt, first = ticket.job.prompt, ticket.done
         last = min(first + self.chunk, len(prompt))
-        if last == len(prompt) - 1:  # a single position at the end would start a decoder of its own
-            last = len(prompt)
         if first == 0:
             ticket.state = self.model.start()
         tokens = torch.tensor([prompt[first:last]], device=self.model.head.weight.device)
@@ -265,9 +266,9 @@ class Engine:
             ticket.cancel(row.number)
             return
         try:
-            token = row.draw(logits, job.sampling)
+            token = row.sample(logits)
         except RuntimeError:  # logits that are no numbers; other rows may be well
-            log.exception("a row could not be drawn")
+            log.exception("a row could not be sampled")
             self._tell(ticket, Failed())
             ticket.cancel()
             return
@@ -316,7 +317,7 @@ class Engine:
             self._tell(ticket, Failed())
             ticket.cancel()
         self._here = []
-        self._batch = batch(self.model, self.life)
+        self._batch = ragged_batch(self.model, self.life)
         self.counts.running = 0
 
     def _tell(self, ticket: Ticket, event: Event) -> None:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from toeplix.inference.generation import MAX_PENALTY, MIN_PENALTY, Sampling
+from toeplix.inference.sampling import MAX_PENALTY, MIN_PENALTY, Sampling
 
 STOPS, STOP = 16, 256  # how many stop strings, and how long
 MAX_TOP_K = 2**31 - 1  # more tokens than any vocabulary has

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from toeplix.checkpoint import load
 from toeplix.data import Tokenizer
-from toeplix.data.tokenizer import CONFIG
-from toeplix.files import printable, reading
-from toeplix.inference.weight_layout import for_decoding
+from toeplix.files import printable
+from toeplix.inference.loading import load_pretrained
 from toeplix.model import LanguageModel
 from toeplix.serving.engine import Engine
 from toeplix.serving.limits import Limits
@@ -38,16 +36,9 @@ class Service:
 
 
 def open_service(directory: Path, name: str | None = None, limits: Limits | None = None) -> Service:
-    """A checkpoint with its tokenizer, ready to answer."""
+    """Return the model of a run or model directory, ready to answer."""
     limits = limits or Limits()
-    model = load(directory)
-    with reading(directory / CONFIG, "copy the tokenizer again from where it came"):
-        tokenizer = Tokenizer.load(directory)
-    if tokenizer.vocab > model.config.vocab:
-        raise ValueError(
-            f"{directory}: the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
-        )
-    for_decoding(model)
+    model, tokenizer, directory = load_pretrained(directory, decoding_layout=True)
     conversations = conversations_of(directory, tokenizer)
     ends = end_tokens(directory, tokenizer, model.config.vocab)
     metrics = Metrics()

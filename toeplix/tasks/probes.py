@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from toeplix.architectures import build, stored_numbers
 from toeplix.checkpoint import CONFIG, WEIGHTS, bounded, configured, contents, fill, own
 from toeplix.config import Model
-from toeplix.files import parse_json, reading, replace_file
-from toeplix.files.directories import made
+from toeplix.files import ensure_directory, parse_json, reading, replace_file
 from toeplix.files.tensors import save_file
 from toeplix.model import LanguageModel
 
@@ -148,7 +147,7 @@ def save(model: Autoencoder, directory: str | Path) -> Path:
     }
     described |= {"model": record["encoder"], **record}
     text = json.dumps(described, indent=2) + "\n"
-    with made(folder):
+    with ensure_directory(folder):
         replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
         replace_file(folder / CONFIG, lambda aside: aside.write_text(text))
     return folder

@@ -7,8 +7,9 @@ computed, a thread prepares the batches of the next one (`Ahead`).
 """
 
 import hashlib
+import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ class Batches:
         self.rows = kind(store.train, context=run.model.context, seed=order)
         self.batch, self.parts = run.batch, run.grad_accum_steps
         self.rank, self.processes = rank, processes
+        self.cancelled = threading.Event()
 
     def of(self, step: int) -> list[Batch]:
         """Return the batches of a step (counted from 0), one per gradient accumulation step."""
@@ -41,6 +43,8 @@ class Batches:
     def _batch(self, first: int) -> Batch:
         found = []
         for number in range(first, first + self.batch):
+            if self.cancelled.is_set():
+                raise CancelledError
             epoch, index = divmod(number, len(self.rows))
             if epoch != self.rows.epoch:
                 self.rows.set_epoch(epoch)
@@ -69,6 +73,8 @@ class Ahead:
         return found, waited
 
     def close(self) -> None:
+        """Also of a batch that is being made: the process cannot end before the thread does."""
+        self._batches.cancelled.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from toeplix.files import DamagedFile, field, parse_json
+from toeplix import compat
+from toeplix.files import DamagedFile, check_input, field, parse_json
 from toeplix.training.run import Run
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
@@ -19,7 +20,7 @@ METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
 COLUMNS = {
     "step": ("tokens", "seconds"),
     "loss": ("lr", "grad_norm"),
-    "val_loss": ("val_bits_per_byte",),
+    "val_loss": ("val_perplexity", "val_bits_per_byte"),
 }
 
 
@@ -41,6 +42,7 @@ class Logs:
         ]
         self._files = {}
         for name in (METRICS, SAMPLES):
+            check_input(folder / name)
             file = self._files[name] = open(folder / name, "ab")  # noqa: SIM115 - closed below
             file.truncate(min(lengths.get(name, 0), file.tell()))
 
@@ -75,6 +77,7 @@ def read(folder: Path, say: Callable[[str], None] | None = None) -> list[dict[st
     """The rows of metrics.jsonl. A damaged line is an error, or said and left out."""
     file = folder / METRICS
     rows = []
+    check_input(file)
     lines = file.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line.endswith(b"}"):
@@ -92,7 +95,7 @@ def read(folder: Path, say: Callable[[str], None] | None = None) -> list[dict[st
 
 def _row(line: bytes) -> dict[str, Any]:
     """A row: every value a number, and none missing that belongs to another."""
-    row = parse_json(line)
+    row = compat.metrics_row(parse_json(line))
     field(row, "step", int, least=0)
     field(row, "tokens", int, least=0)
     for name, others in COLUMNS.items():

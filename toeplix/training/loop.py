@@ -37,7 +37,8 @@ from toeplix.data import Store
 from toeplix.data.store import TOKENIZER
 from toeplix.files import read_json, reading, replace_file
 from toeplix.files.locking import locked
-from toeplix.inference.generation import Sampling, generate
+from toeplix.inference.generation import generate
+from toeplix.inference.sampling import Sampling
 from toeplix.training import batches, checkpoints, distributed, preflight
 from toeplix.training.logs import Logs
 from toeplix.training.objective import Objective, prepare
@@ -292,7 +293,7 @@ class Training:
             rows = generate(
                 model,
                 [[tokenizer.start]] * SAMPLES,
-                new=min(SAMPLE_TOKENS, self.run.model.context),
+                max_new_tokens=min(SAMPLE_TOKENS, self.run.model.context),
                 sampling=Sampling(temperature=0.8, top_k=50),
                 seed=self.run.seed,
                 stop_tokens=[tokenizer.end],

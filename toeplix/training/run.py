@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from toeplix import compat
 from toeplix.config import Model
 from toeplix.records import MAX_SEED, check_fields
 
@@ -125,6 +126,8 @@ class Run:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> "Run":
         """Fields that are not known are named; those that are left out take their defaults."""
+        if isinstance(record, Mapping):
+            record = compat.run_record(record)
         model = record.get("model", {}) if isinstance(record, Mapping) else {}
         for kind, given in ((cls, record), (Model, model)):
             if not isinstance(given, Mapping):

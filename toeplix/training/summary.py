@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from toeplix.architectures import parameters
-from toeplix.files import replace_file
+from toeplix.files import open_input, replace_file
 from toeplix.training.logs import SAMPLES, read
 from toeplix.training.run import Run
 
@@ -26,7 +26,8 @@ def summarise(
     trained = [row for row in rows if "loss" in row]
     held = [row for row in rows if "val_loss" in row]
     lines += _table("Training", trained, ("step", "tokens", "loss", "lr", "grad_norm"))
-    lines += _table("Validation", held, ("step", "tokens", "val_loss", "val_bits_per_byte"))
+    columns = ("step", "tokens", "val_loss", "val_perplexity", "val_bits_per_byte")
+    lines += _table("Validation", held, columns)
     if sample := latest_sample(folder):
         indented = "\n".join(f"    {line}" for line in sample.splitlines())
         lines += ["", "## A sample", "", indented]
@@ -64,6 +65,7 @@ def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) ->
         best = min(held, key=lambda row: row["val_loss"])
         found["validation"] = (
             f"{held[-1]['val_loss']:.4f} nats per token, "
+            f"perplexity {held[-1]['val_perplexity']:.2f}, "
             f"{held[-1]['val_bits_per_byte']:.4f} bits per byte; "
             f"best {best['val_loss']:.4f} at step {best['step']}"
         )
@@ -76,7 +78,10 @@ def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) ->
 def latest_sample(folder: Path) -> str:
     """Return the last text sample generated during training; empty if there is none."""
     file = folder / SAMPLES
-    samples = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    if not file.exists():
+        return ""
+    with open_input(file) as opened:
+        samples = opened.read().decode("utf-8", "replace")
     start = samples.rfind("--- step")
     return samples[start:].partition("\n")[2] if start >= 0 else ""
 

@@ -11,6 +11,8 @@ from toeplix.training.objective import Objective
 from toeplix.training.processes import Processes
 from toeplix.training.run import Run
 
+MAX_EXPONENT = 700.0  # of a perplexity: exp of more is no float
+
 
 class Validation:
     """A fixed set of `eval_sequences` validation sequences, divided among the processes."""
@@ -27,7 +29,7 @@ class Validation:
 
     @torch.no_grad()
     def evaluate(self, objective: Objective) -> dict[str, float]:
-        """Return val_loss and val_bits_per_byte, averaged over all labels of all sequences."""
+        """Return val_loss, val_perplexity and val_bits_per_byte over all labels of all sequences."""
         nats, labels, size = 0.0, 0, 0.0
         objective.eval()
         for begin in range(0, self.count, self.processes.count * self.size):
@@ -42,8 +44,10 @@ class Validation:
             labels, size = labels + len(real), size + float(self.bytes[real].sum())
         objective.train()
         nats, count, size = self.processes.total(nats, labels, size)
+        loss = nats / count
         return {
-            "val_loss": nats / count,
+            "val_loss": loss,
+            "val_perplexity": math.exp(min(loss, MAX_EXPONENT)),
             "val_bits_per_byte": nats / math.log(2) / max(size, 1.0),
         }
 

@@ -22,7 +22,7 @@ from toeplix.data.workers import follow_parent
 from toeplix.experiments import load
 from toeplix.experiments.engine import rows
 from toeplix.experiments.engine.scale import Scale
-from toeplix.files import directory
+from toeplix.files import ensure_directory
 from toeplix.files.locking import locked
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
@@ -49,8 +49,8 @@ def collect(
     file = results_file(name, scale.name, results)
     tried: set[str] = set()
     with (
-        directory(file.parent),
-        directory(work),
+        ensure_directory(file.parent),
+        ensure_directory(work),
         locked(file.parent),
         workers(1 if experiment.ALONE else jobs) as measure_all,
     ):

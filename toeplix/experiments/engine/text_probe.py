@@ -21,6 +21,7 @@ from toeplix.experiments import retention
 from toeplix.experiments.engine import intervals, rows, task_training
 from toeplix.experiments.engine.collect import results_file
 from toeplix.files import read_json
+from toeplix.inference.loading import model_directory
 from toeplix.model import LanguageModel
 from toeplix.records import check_seed
 
@@ -67,8 +68,8 @@ def folder_of(checkpoint: str | Path) -> Path:
     folder = Path(checkpoint)
     if not folder.is_dir():
         folder = _fetched(str(checkpoint))
-    if not (folder / "config.json").exists() and (folder / "model").is_dir():
-        folder = folder / "model"
+    if not (folder / "config.json").exists():
+        folder = model_directory(folder)
     if not (folder / "config.json").exists():
         raise FileNotFoundError(f"{checkpoint} is no checkpoint: there is no config.json in it")
     return folder

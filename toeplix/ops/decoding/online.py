@@ -70,6 +70,30 @@ class _Tile(NamedTuple):
         return self.first + self.size + int((self.done + fraction) * self.size / len(self.parts))
 
 
+class Rings(NamedTuple):
+    """The tensors of the state, each `(h, positions, columns)`."""
+
+    ahead: Tensor  # contributions of the inputs so far to later outputs, a ring of positions
+    recent: Tensor  # the inputs of the last leaf and of the current one
+    behind: Tensor  # inputs that tiles still need, a ring of positions
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self)
+
+    def columns(self, which: slice | Int[Tensor, " columns"]) -> "Rings":
+        """Return these columns: views for a slice, copies for a list of numbers."""
+        return Rings(*(each[..., which] for each in self))
+
+    def resized(self, columns: int) -> "Rings":
+        """Return a copy with this number of columns, of which new ones are zero."""
+        kept = min(columns, self.ahead.shape[2])
+        copies = Rings(*(each.new_zeros(*each.shape[:2], columns) for each in self))
+        for new, old in zip(copies, self, strict=True):
+            new[..., :kept] = old[..., :kept]
+        return copies
+
+
 class Online(Decoder):
     """The near-linear decoder of this module. `horizon` bounds the number of steps and the memory."""
 
@@ -80,12 +104,15 @@ class Online(Decoder):
             self._sizes.append(2 * self._sizes[-1])
         largest = self._sizes.pop() // 2
         reach = max(1, taps - 1 if steps is None else min(taps - 1, steps))
-        self._ahead = as_columns(carry(past, self.kernel, reach)).contiguous()
-        columns = self._ahead.shape[2]
+        ahead = as_columns(carry(past, self.kernel, reach)).contiguous()
+        columns = ahead.shape[2]
         # the columns of a head share its matrix; for few columns it is not worth its memory
         self._widest_matrix = min(MATMUL, 4 * columns)
-        self._recent = self._ahead.new_zeros(self.heads, 2 * LEAF, columns)
-        self._behind = self._ahead.new_zeros(self.heads, 2 * largest if self._sizes else 0, columns)
+        self._rings = Rings(
+            ahead=ahead,
+            recent=ahead.new_zeros(self.heads, 2 * LEAF, columns),
+            behind=ahead.new_zeros(self.heads, 2 * largest if self._sizes else 0, columns),
+        )
         near = self.kernel[:, : 2 * LEAF]
         near = torch.nn.functional.pad(near, (0, 2 * LEAF - near.shape[1]))
         self._near = near.flip(-1)[:, None]  # the newest input meets the last entry
@@ -93,27 +120,24 @@ class Online(Decoder):
         self._tiles: dict[int, _Tile] = {}  # at most one of each size is under way
         for size in self._sizes:  # now, lest single tokens pay for it later
             for block in (1, 2):
-                ahead = self._reach(size, block)
-                if ahead > 0 and self._parts(size, ahead):
-                    self._filter(size, ahead)
+                count = self._reach(size, block)
+                if count > 0 and self._parts(size, count):
+                    self._filter(size, count)
 
     @property
     def bytes(self) -> int:
-        return self._ahead.nbytes + self._recent.nbytes + self._behind.nbytes
+        return self._rings.nbytes
 
     def _select(self, rows: Int[Tensor, " r"]) -> None:
         self._settle()
-        columns = self._columns(rows)
-        self._ahead = self._ahead[..., columns]
-        self._recent = self._recent[..., columns]
-        self._behind = self._behind[..., columns]
+        self._rings = self._rings.columns(self._columns(rows))
 
     def _emit(self, u: Tensor, heads: slice) -> Tensor:
-        offset = self.position % LEAF
-        self._recent[heads, LEAF + offset] = u[:, 0]
-        place = self.position % self._ahead.shape[1]
-        known = self._ahead[heads, place : place + 1]
-        recent = self._recent[heads, : LEAF + offset + 1]
+        rings, offset = self._rings, self.position % LEAF
+        rings.recent[heads, LEAF + offset] = u[:, 0]
+        place = self.position % rings.ahead.shape[1]
+        known = rings.ahead[heads, place : place + 1]
+        recent = rings.recent[heads, : LEAF + offset + 1]
         y = torch.baddbmm(known, self._near[heads, :, LEAF - 1 - offset :], recent)
         known.zero_()  # the ring is written n positions ahead
         return y
@@ -139,11 +163,11 @@ class Online(Decoder):
         self._tiles.clear()
 
     def _close_leaf(self, end: int) -> None:
-        leaf = self._recent[:, LEAF:]
+        leaf = self._rings.recent[:, LEAF:]
         if self._sizes:
-            place = (end - LEAF) % self._behind.shape[1]
-            self._behind[:, place : place + LEAF] = leaf
-        self._recent[:, :LEAF] = leaf
+            place = (end - LEAF) % self._rings.behind.shape[1]
+            self._rings.behind[:, place : place + LEAF] = leaf
+        self._rings.recent[:, :LEAF] = leaf
         for size in self._sizes:
             if end % size:
                 break
@@ -160,7 +184,7 @@ class Online(Decoder):
 
     def _parts(self, size: int, ahead: int) -> list[_Part]:
         """Return pieces of about equal cost: several heads at once, or some columns of one head."""
-        columns = self._ahead.shape[2]
+        columns = self._rings.ahead.shape[2]
         if size <= self._widest_matrix:
             most = max(1, int(PIECE_FLOPS / (2 * size * ahead)))
         else:
@@ -175,10 +199,10 @@ class Online(Decoder):
 
     def _compute(self, tile: _Tile, part: _Part) -> None:
         size, ahead = tile.size, tile.ahead
-        place = tile.first % self._behind.shape[1]
-        inputs = self._behind[part.heads, place : place + size, part.columns]
+        place = tile.first % self._rings.behind.shape[1]
+        inputs = self._rings.behind[part.heads, place : place + size, part.columns]
         outputs = self._filtered(inputs, size, ahead, part.heads)
-        ring = self._ahead[part.heads, :, part.columns]
+        ring = self._rings.ahead[part.heads, :, part.columns]
         start = (tile.first + 2 * size) % ring.shape[1]
         before = min(ahead, ring.shape[1] - start)  # positions up to the end of the ring
         ring[:, start : start + before] += outputs[:, :before]
@@ -209,6 +233,6 @@ class Online(Decoder):
             if size <= self._widest_matrix:
                 self._filters[key] = rectangle(kernel, size, ahead)
             else:
-                like = self._ahead.new_empty(1, size, 1, 2 if self._paired else 1)
+                like = self._rings.ahead.new_empty(1, size, 1, 2 if self._paired else 1)
                 self._filters[key] = fft.window_spectrum(like, kernel, size, size + ahead)
         return self._filters[key]

@@ -13,6 +13,7 @@ the middle of its largest tiles, when tiles of every size are in progress.
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from rich.table import Table
 from torch import Tensor
 
 from toeplix.architectures import build
+from toeplix.backbones.huggingface import CacheState
 from toeplix.config import Model
 from toeplix.inference.generation import prefill
 from toeplix.inference.weight_layout import for_decoding
@@ -76,7 +78,7 @@ def reader(arch: str, length: int, dim: int, depth: int) -> Callable[[], object]
 
     @torch.no_grad()
     def read() -> object:
-        return prefill(model, tokens, length, horizon=512)
+        return prefill(model, tokens, length)
 
     return read
 
@@ -132,9 +134,10 @@ def ready(way: str, context: int, dim: int, depth: int) -> tuple[LanguageModel, 
     """Return a model and its decoding state after `context` positions."""
     torch.manual_seed(0)
     arch = way if way in ("llama", "mamba2") else "toeplitz"
-    model = build(
-        Model(arch=arch, dim=dim, depth=depth, context=context, state_size=dim // 2)
-    ).eval()
+    config = Model(arch=arch, dim=dim, depth=depth, context=context)
+    if arch == "mamba2":
+        config = replace(config, state_size=dim // 2)
+    model = build(config).eval()
     for_decoding(model)
     if arch == "mamba2":  # the size of its state does not depend on the context
         return model, model.step(torch.zeros(1, 1, dtype=torch.long), None)[1]
@@ -167,7 +170,7 @@ def mixer_state(way: str, model: LanguageModel, context: int) -> MixerState:
             filters.kernel = layer.kernel.flatten(0, 1).detach()
             filters.history = torch.randn(shape)
         parts.append(part)
-    bank.open()
+    bank.begin_decoding()
     return MixerState(bank, parts)
 
 
@@ -195,10 +198,11 @@ BANKS: dict[str, Callable[[], FilterBank]] = {
 def _llama_state(model: LanguageModel, context: int) -> Any:
     from transformers import DynamicCache
 
-    config = model.config
-    cache = DynamicCache()
+    config, state = model.config, model.start()
+    assert isinstance(state, CacheState)
+    state.cache = cache = DynamicCache()
     heads = config.attention_heads
     shape = (1, heads, context, config.dim // heads)
     for layer in range(config.depth):
         cache.update(torch.randn(shape), torch.randn(shape), layer)
-    return cache
+    return state

@@ -1,10 +1,11 @@
-"""The rows that are being decoded, which come and go while others are in the middle of theirs.
+"""Ragged batches: rows at different positions, which join and leave at any step.
 
-    Together    one state for all rows, each at its own position; a step reads the weights once
-    Apart       a state for each row, stepped one after the other
+    SharedState       one state for all rows, each at its own position; a step reads the weights once
+    SeparateStates    a state for each row; rows are stepped one after the other
 
-`batch(model, life)` takes the first for the architectures built here, the second for Hugging Face's,
-whose caches hold one position for all rows. Either way a row gives what it gives alone, but for rounding.
+`ragged_batch(model, max_new_tokens)` returns the first for architectures with ragged states, and the
+second for the others: the caches of Hugging Face have one position for all rows. In both, the logits of a
+row are those that it has alone, up to rounding.
 """
 
 import copy
@@ -15,30 +16,30 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from toeplix.model import LanguageModel, MixerLM, MixerState
+from toeplix.model import DecodingState, LanguageModel, RaggedState
 from toeplix.ops.checks import check_rows
 
 
-class Batch(ABC):
-    """Rows in the order in which they were added."""
+class RaggedBatch(ABC):
+    """Rows in the order in which they were added; no row takes more than `max_new_tokens` steps."""
 
     chunk = 512  # positions of a prompt that are read between two steps
 
-    def __init__(self, model: LanguageModel, life: int) -> None:
-        self.model, self.life = model, life
+    def __init__(self, model: LanguageModel, max_new_tokens: int) -> None:
+        self.model, self.max_new_tokens = model, max_new_tokens
         self.rows = 0
 
     @abstractmethod
     def add(self, state: Any, copies: int) -> None:
-        """A row whose past has been read into a state of its own, one or several times."""
+        """Append a row with a prefilled state, `copies` times; the state belongs to the batch then."""
 
     @abstractmethod
     def step(self, tokens: list[int]) -> Float[Tensor, "b v"]:
-        """Logits after one more token of each row."""
+        """Return the logits after one more token of each row."""
 
     @abstractmethod
     def keep(self, rows: list[int]) -> None:
-        """Go on with these rows, in this order."""
+        """Keep these rows, in this order."""
 
     def _numbers(self, rows: list[int]) -> Int[Tensor, " r"]:
         return check_rows(torch.tensor(rows, dtype=torch.int64), self.rows)
@@ -47,21 +48,21 @@ class Batch(ABC):
         return torch.tensor(tokens, device=self.model.head.weight.device)[:, None]
 
 
-class Together(Batch):
-    """See the module. No row takes more than `life` steps."""
+class SharedState(RaggedBatch):
+    """One ragged state for all rows."""
 
-    def __init__(self, model: MixerLM, life: int) -> None:
-        super().__init__(model, life)
-        self._state: MixerState | None = None
+    def __init__(self, model: LanguageModel, max_new_tokens: int) -> None:
+        super().__init__(model, max_new_tokens)
+        self._state: RaggedState | None = None
 
-    def add(self, state: MixerState, copies: int) -> None:
+    def add(self, state: RaggedState, copies: int) -> None:
         if copies > 1:
             state.select(torch.zeros(copies, dtype=torch.long))
         if self._state is None:
-            state.share(copies, self.life)
+            state.begin_ragged(copies, self.max_new_tokens)
             self._state = state
         else:
-            self._state.admit(state, copies)
+            self._state.append(state, copies)
         self.rows += copies
 
     def step(self, tokens: list[int]) -> Tensor:
@@ -74,16 +75,17 @@ class Together(Batch):
         self.rows = len(rows)
 
 
-class Apart(Batch):
-    """See the module."""
+class SeparateStates(RaggedBatch):
+    """A state for each row."""
 
     chunk = 2048  # Mamba 2 reads the first chunk at once and the rest position by position
 
-    def __init__(self, model: LanguageModel, life: int) -> None:
-        super().__init__(model, life)
+    def __init__(self, model: LanguageModel, max_new_tokens: int) -> None:
+        super().__init__(model, max_new_tokens)
         self._states: list[Any] = []
 
-    def add(self, state: Any, copies: int) -> None:
+    def add(self, state: DecodingState, copies: int) -> None:
+        state.begin_decoding(self.max_new_tokens)
         self._states += [copy.deepcopy(state) for _ in range(copies - 1)] + [state]
         self.rows = len(self._states)
 
@@ -99,5 +101,5 @@ class Apart(Batch):
         self.rows = len(rows)
 
 
-def batch(model: LanguageModel, life: int) -> Batch:
-    return Together(model, life) if isinstance(model, MixerLM) else Apart(model, life)
+def ragged_batch(model: LanguageModel, max_new_tokens: int) -> RaggedBatch:
+    return (SharedState if model.ragged else SeparateStates)(model, max_new_tokens)

@@ -5,7 +5,7 @@ import torch
 
 from tests.models import small
 from toeplix import build
-from toeplix.serving.batch import Apart, Together, batch
+from toeplix.inference.ragged import SeparateStates, SharedState, ragged_batch
 
 SIZES = {"vocab": 37, "context": 48, "dim": 16, "depth": 2, "state_size": 8, "window": 7}
 FORMS = {
@@ -38,8 +38,8 @@ def test_company_changes_nothing(form):
     for name, value in model.named_parameters():
         if name.endswith("bias"):  # which start at zero and would hide a wrong position
             value.normal_()
-    rows = batch(model, life=50)
-    assert isinstance(rows, Apart if form in ("llama", "mamba2") else Together)
+    rows = ragged_batch(model, 50)
+    assert isinstance(rows, SeparateStates if form in ("llama", "mamba2") else SharedState)
     here: list[dict] = []
     ended = []
     for time in range(70):
@@ -77,7 +77,7 @@ def test_rows_that_are_not_here_are_rejected(form, rows):
     model = build(small(**(SIZES | FORMS[form]))).eval()
     found = []
     for wrong in (False, True):
-        both = batch(model, life=50)
+        both = ragged_batch(model, 50)
         both.add(model.advance(torch.tensor([[1, 2, 3]]), model.start())[1], copies=2)
         if wrong:
             with pytest.raises(IndexError, match=rf"row {rows[-1]} does not exist.*0 .. 1"):

@@ -6,28 +6,28 @@ from hypothesis import strategies as st
 
 from tests.serving.conftest import TEXT
 from toeplix.data import Tokenizer
-from toeplix.serving.writing import UNKNOWN, Writer
+from toeplix.inference.detokenization import UNKNOWN, Detokenizer
 
 TOKENIZER = Tokenizer.train([TEXT] * 20, 280)
 
 
 def pieces(tokens, stops=()):
-    writer = Writer(TOKENIZER, stops)
+    detokenizer = Detokenizer(TOKENIZER.decode, stops)
     shown = []
     for token in tokens:
-        shown.append(writer.add(token))
-        if writer.stopped:
-            return shown, writer
-    shown.append(writer.end())
-    return shown, writer
+        shown.append(detokenizer.add(token))
+        if detokenizer.stopped:
+            return shown, detokenizer
+    shown.append(detokenizer.end())
+    return shown, detokenizer
 
 
 @given(st.lists(st.integers(0, TOKENIZER.vocab - 1), max_size=40))
 def test_any_tokens(tokens):
     """Of bytes that are no characters too, the text is that of all tokens at once."""
-    shown, writer = pieces(tokens)
+    shown, detokenizer = pieces(tokens)
     assert "".join(shown) == TOKENIZER.decode(tokens)
-    assert writer.length == len(TOKENIZER.decode(tokens))
+    assert detokenizer.length == len(TOKENIZER.decode(tokens))
 
 
 @given(
@@ -35,12 +35,12 @@ def test_any_tokens(tokens):
     st.lists(st.text("ab漢 \n", min_size=1, max_size=4), max_size=3),
 )
 def test_stops(text, stops):
-    shown, writer = pieces(TOKENIZER.encode(text), stops)
-    places = [text.find(stop) for stop in stops if stop in text]
-    expected = text[: min(places)] if places else text
+    shown, detokenizer = pieces(TOKENIZER.encode(text), stops)
+    places = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
+    expected = text[: min(places)[1]] if places else text
     assert "".join(shown) == expected
-    assert writer.stopped == bool(places)
-    assert writer.length == len(expected)
+    assert detokenizer.stopped == bool(places)
+    assert detokenizer.length == len(expected)
     assert not any(UNKNOWN in piece for piece in shown)
 
 
@@ -59,11 +59,18 @@ def test_long_answers_are_not_decoded_again_and_again(monkeypatch):
 @pytest.mark.parametrize("stop", ["be, that", "q", "déjà"])
 def test_nothing_of_a_stop_string_is_shown_before_it_is_known(stop):
     tokens = TOKENIZER.encode(TEXT)
-    writer, shown = Writer(TOKENIZER, [stop]), ""
+    detokenizer, shown = Detokenizer(TOKENIZER.decode, [stop]), ""
     for token in tokens:
-        shown += writer.add(token)
+        shown += detokenizer.add(token)
         assert TEXT.startswith(shown)
         assert len(shown) <= TEXT.index(stop)
-        if writer.stopped:
+        if detokenizer.stopped:
             break
-    assert writer.stopped
+    assert detokenizer.stopped
+
+
+def test_characters_of_several_tokens_come_whole():
+    text = "déjà 漢字 \N{GRINNING FACE}!"
+    shown, _ = pieces(TOKENIZER.encode(text))
+    assert "".join(shown) == text
+    assert "" in shown

@@ -1,0 +1,64 @@
+"""The models of modeling_toeplix.py with toeplix's own Toeplitz product and decoding cache.
+
+Checkpoints carry the plain classes: `ToeplixConfig` names them in config.json and copies their file
+(`AUTO_MAP`). These subclasses have the same names and weights, and the Auto classes of transformers
+prefer them wherever `toeplix.hub` is imported.
+"""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+from toeplix.hub import modeling_toeplix
+from toeplix.hub.cache import NearLinearCache
+from toeplix.hub.modeling_toeplix import ToeplixConfig
+from toeplix.ops import toeplitz_windowed
+
+FORWARD_ONLY = ("greedy_search", "sample", "beam_search", "beam_sample")  # no token is taken back
+
+
+class ToeplixModel(modeling_toeplix.ToeplixModel):
+    """The backbone, from tokens to features."""
+
+    def product(
+        self, x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h n"]
+    ) -> Float[Tensor, "b t h c"]:
+        return toeplitz_windowed(x, kernel)
+
+
+class ToeplixForCausalLM(modeling_toeplix.ToeplixForCausalLM):
+    """The language model."""
+
+    def product(
+        self, x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h n"]
+    ) -> Float[Tensor, "b t h c"]:
+        return toeplitz_windowed(x, kernel)
+
+    def _prepare_cache_for_generation(
+        self,
+        generation_config: Any,
+        model_kwargs: dict[str, Any],
+        generation_mode: Any,
+        *sizes: int,
+    ) -> Any:
+        """Choose a `NearLinearCache`, unless another is asked for or a method takes tokens back."""
+        given = model_kwargs.get("past_key_values") is not None
+        named = generation_config.cache_implementation is not None
+        unused = generation_config.use_cache is False
+        takes_back = generation_config.is_assistant or generation_mode not in FORWARD_ONLY
+        if given or named or unused or takes_back:
+            return super()._prepare_cache_for_generation(  # type: ignore[misc]
+                generation_config, model_kwargs, generation_mode, *sizes
+            )
+        model_kwargs["past_key_values"] = NearLinearCache()
+        return True
+
+
+def register() -> None:
+    """Let the Auto classes of transformers find the models, and checkpoints carry the plain file."""
+    AutoConfig.register("toeplix", ToeplixConfig)
+    AutoModel.register(ToeplixConfig, ToeplixModel)
+    AutoModelForCausalLM.register(ToeplixConfig, ToeplixForCausalLM)
+    ToeplixConfig.register_for_auto_class()

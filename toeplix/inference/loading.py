@@ -1,0 +1,54 @@
+"""Loading a trained model with its tokenizer, from a run directory or a model directory.
+
+model, tokenizer, directory = load_pretrained("runs/mine")    the same as "runs/mine/model"
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from toeplix.checkpoint import WEIGHTS, load, require_numbers
+from toeplix.data import Tokenizer
+from toeplix.data.tokenizer import CONFIG
+from toeplix.files import reading
+from toeplix.inference.weight_layout import for_decoding
+from toeplix.model import LanguageModel
+
+
+class Pretrained(NamedTuple):
+    """A model, its tokenizer, and the model directory that both were read from."""
+
+    model: LanguageModel
+    tokenizer: Tokenizer
+    directory: Path
+
+
+def model_directory(directory: str | Path) -> Path:
+    """Return the model directory: the given one, or `model/` of a run directory."""
+    folder = Path(directory)
+    here = any((folder / name).exists() for name in (WEIGHTS, f"{WEIGHTS}.index.json"))
+    return folder if here or not (folder / "model").is_dir() else folder / "model"
+
+
+def load_pretrained(
+    directory: str | Path, *, decoding_layout: bool = False, finite: bool = False
+) -> Pretrained:
+    """Load a model and its tokenizer, ready for inference.
+
+    Args:
+        directory: of a run or of a model.
+        decoding_layout: lay out the weights for fast decoding on a CPU (see weight_layout.py).
+        finite: refuse weights that are infinite or not a number.
+    """
+    folder = model_directory(directory)
+    model = load(folder)
+    with reading(folder / CONFIG, "copy the tokenizer again from where it came"):
+        tokenizer = Tokenizer.load(folder)
+    if tokenizer.vocab > model.config.vocab:
+        raise ValueError(
+            f"{folder}: the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
+        )
+    if finite:
+        require_numbers(model, folder)
+    if decoding_layout:
+        for_decoding(model)
+    return Pretrained(model, tokenizer, folder)
