@@ -75,8 +75,8 @@ def test_formulas_equal_what_is_counted(config, model):
 def test_rows_of_a_ragged_batch(model):
     """Prompts of different lengths: each continues as it does alone."""
     prompts = [[1, 2, 3, 4, 5], [6], [7, 8]]
-    together = generate(model, prompts, new=8)
-    assert together == [generate(model, [prompt], new=8)[0] for prompt in prompts]
+    together = generate(model, prompts, max_new_tokens=8)
+    assert together == [generate(model, [prompt], max_new_tokens=8)[0] for prompt in prompts]
 
 
 def test_fields_of_other_architectures_are_rejected(page):

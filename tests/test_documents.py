@@ -13,7 +13,7 @@ from toeplix.cli.main import app
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = typer.main.get_command(app)
-FOREIGN = {"--max-restarts"}  # options of other programs in inline code: torchrun's
+FOREIGN = {"--max-restarts", "--replay"}  # in inline code: options of torchrun and of tests.fuzz
 
 
 def test_the_map_has_every_module_and_nothing_else():

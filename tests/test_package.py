@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import toeplix
 
 ROOT = Path(__file__).parent.parent
@@ -52,6 +54,7 @@ def test_the_package_knows_nothing_of_tests():
             assert not any(name.partition(".")[0] == "tests" for name in names), file
 
 
+@pytest.mark.slow
 def test_the_readme_runs():
     text = (ROOT / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

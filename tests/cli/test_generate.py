@@ -59,6 +59,7 @@ def toeplix(*arguments, **how):
     return subprocess.run(command, capture_output=True, check=False, **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
 def test_text_that_is_not_utf8(trained, environment):
     folder = str(trained[0])
@@ -75,6 +76,7 @@ def test_text_that_is_not_utf8(trained, environment):
     assert done.stdout.decode().startswith("déjà")
 
 
+@pytest.mark.slow
 def test_closed_standard_input(trained):
     command = f"{sys.executable} -m toeplix generate {trained[0]} - <&-"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)

@@ -189,6 +189,7 @@ def test_hyena(tmp_path, all_names):
             torch.testing.assert_close(model(tokens), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path):
     weights = random_weights(toeplitz_shapes(heads=2))
     save_file(weights, tmp_path / "original.safetensors")
@@ -201,6 +202,7 @@ def test_the_command(tmp_path):
         torch.testing.assert_close(load(tmp_path / "ours")(tokens), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -220,6 +222,7 @@ def test_what_does_not_fit_is_named(tmp_path, change, words):
     assert not (tmp_path / "ours").exists()
 
 
+@pytest.mark.slow
 def test_no_file(tmp_path):
     done = toeplix("import", str(tmp_path / "nothing"), str(tmp_path / "ours"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -253,6 +256,7 @@ def test_sizes_in_a_file_are_bounded(tmp_path, change):
         convert(file)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(tmp_path):
     """No file may grow beyond 2000 bytes."""
     save_file(random_weights(toeplitz_shapes()), tmp_path / "original.safetensors")

@@ -62,6 +62,7 @@ def test_every_module_has_its_extra(toeplix, monkeypatch):
     assert error.endswith("pip install 'toeplix[figures]'\n")
 
 
+@pytest.mark.slow
 def test_the_package_is_light():
     heavy = "{'datasets', 'tokenizers', 'transformers', 'pyarrow', 'zstandard', 'pandas'}"
     code = f"import sys, toeplix.data, toeplix.cli.main; assert not {heavy} & set(sys.modules)"

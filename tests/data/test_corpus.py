@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from toeplix.data.corpus import MIN_CHARACTERS, modules, python_corpus
 
 
+@pytest.mark.slow
 def test_the_corpus_of_this_python():
     file = python_corpus()
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -50,6 +50,7 @@ def places(length, edges):
     return sorted(place for place in near | set(some) if 0 <= place < length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", PACK)
 def test_a_flipped_bit_loses_nothing_in_silence(tmp_path, ending):
     first, second = STREAMS[ending]

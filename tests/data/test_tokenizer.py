@@ -40,6 +40,7 @@ def encoder(reloaded):
     return Encoder(reloaded)
 
 
+@pytest.mark.slow
 @given(text=STRINGS)
 def test_every_string_comes_back(tokenizer, reloaded, auto, text):
     tokens = tokenizer.encode(text)
@@ -62,6 +63,7 @@ def test_the_fast_way_gives_the_same_tokens(tokenizer, encoder, text):
     assert np.frombuffer(encoder([text])[0], np.uint16).tolist() == tokenizer.encode(text)
 
 
+@pytest.mark.slow
 def test_the_fast_way_beside_every_character(tokenizer, encoder):
     """Whatever counts as white space, a letter or a digit, on both sides of a cut."""
     kept = [chr(code) for code in range(0x3100)] + list("\ufeff\U00010330\U0001f642\U0001d7d8")

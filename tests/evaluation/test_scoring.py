@@ -40,6 +40,7 @@ def alone(model, context, continuation):
     return picked.sum().item(), chances.argmax(-1).tolist() == continuation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_scores_are_those_of_every_pair_alone(arch):
     model, pairs = model_of(arch), questions()

@@ -9,6 +9,8 @@ from toeplix.experiments.engine import report, rows
 from toeplix.experiments.engine.claims import CLAIMS
 from toeplix.experiments.engine.collect import known, results_file
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -86,6 +86,7 @@ def test_a_sample_is_written_where_the_run_has_none(run, monkeypatch):
     assert re.search(r"<pre>[^<]+</pre>", (run / "report.html").read_text())
 
 
+@pytest.mark.slow
 def test_a_failed_report_leaves_the_old_one(run, monkeypatch, capsys):
     report(monkeypatch, run, "--html")
     before = (run / "report.html").read_bytes()

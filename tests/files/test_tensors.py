@@ -62,6 +62,7 @@ def test_the_data_lie_as_their_writer_puts_them(tmp_path):
     assert int.from_bytes((tmp_path / "ours").read_bytes()[:8], "little") % 8 == 0
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_is_loaded(tmp_path):
     """Every third byte of a whole checkpoint, one bit of it."""
     save(build(TINY), tmp_path)
@@ -146,6 +147,7 @@ fit(toy_run(Store.open(sys.argv[1]), steps=12), sys.argv[2])
 TIMED = {"metrics.jsonl", "report.md", "state.json", "manifest.json"}  # of state.json, its sha256
 
 
+@pytest.mark.slow
 def test_two_equal_runs_write_equal_bytes(tmp_path):
     """In processes that hash differently. What holds times is excepted."""
     store = toy_store(tmp_path)

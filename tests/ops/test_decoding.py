@@ -86,6 +86,7 @@ def test_pieces_of_any_width(batch, channels, monkeypatch):
     torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_large_tiles_are_spread_over_the_steps(monkeypatch):
     """No step does more than a few pieces, however large the tile that has just become possible."""
     monkeypatch.setattr(online, "PIECE_POINTS", 2**12)

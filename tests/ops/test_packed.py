@@ -18,6 +18,7 @@ def by_document(x, kernel, offsets):
     return torch.cat([spelled_out(part, kernel) for part in parts], 1)
 
 
+@pytest.mark.slow
 @given(lengths=st.lists(st.integers(0, 150), min_size=1, max_size=12).filter(any))
 def test_packed_equals_document_by_document(lengths):
     offsets = [0, *torch.tensor(lengths).cumsum(0).tolist()]

@@ -45,6 +45,7 @@ def test_gradients_equal_those_of_the_definition(path, time, channels):
     assert_near(dkernel, ekernel, size, x.dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 5, 2, 4), (1, 33, 1, 2), (2, 67, 2, 1)])
 def test_gradcheck(path, shape):

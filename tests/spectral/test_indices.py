@@ -34,6 +34,7 @@ def test_random_filters_against_companion_roots(taps):
     assert [found.index for found in indices(kernel)] == [-by_roots(row) for row in kernel.numpy()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taps", [512, 1024])
 def test_long_filters_against_companion_roots(taps):
     kernel = noise(1, taps, seed=3)[0]

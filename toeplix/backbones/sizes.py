@@ -4,10 +4,8 @@ from toeplix.config import Model
 from toeplix.mixers.base import check_heads
 from toeplix.model import COMMON_FIELDS, Architecture, LanguageModel
 
-MAMBA_HEADS, MAMBA_CONVOLUTION = (
-    8,
-    4,
-)  # of Mamba 2: heads (and groups), taps of the short convolution
+# of Mamba 2: inner channels per channel of the model, heads (and groups), taps of the short convolution
+MAMBA_EXPANSION, MAMBA_HEADS, MAMBA_CONVOLUTION = 2, 8, 4
 
 
 class Backbone(Architecture):
@@ -75,33 +73,39 @@ class Mamba2(Backbone):
     extends_state = False  # Hugging Face's scan starts from nothing: one position at a time
 
     def check(self, config: Model) -> None:
-        if 2 * config.dim % MAMBA_HEADS:
+        if MAMBA_EXPANSION * config.dim % MAMBA_HEADS:
             raise ValueError(
                 f"mamba2 has {MAMBA_HEADS} heads over 2 dim: dim={config.dim} is no multiple of 4"
             )
 
     def parameters(self, config: Model) -> int:
-        d, v, wide = config.dim, config.vocab, _convolved(config)
-        projection = d * (2 * d + wide + MAMBA_HEADS)  # gate, convolved channels, a step per head
-        short = wide * (MAMBA_CONVOLUTION + 1)
-        # per head: decay, skip and bias of the step; the norm of the inner channels; output, norm
-        block = projection + short + 3 * MAMBA_HEADS + 2 * d + 2 * d * d + d
-        head = (0 if config.tie_embeddings else d * v) + v
+        d, v, inner, wide = config.dim, config.vocab, _inner(config), _convolved(config)
+        projection = d * (inner + wide + MAMBA_HEADS)  # gate, convolved channels, a step per head
+        short = wide * (MAMBA_CONVOLUTION + 1)  # taps and a bias
+        heads = 3 * MAMBA_HEADS  # per head: decay, skip and bias of the step
+        block = projection + short + heads + inner + inner * d + d  # inner norm, output, norm
+        head = (0 if config.tie_embeddings else d * v) + v  # with a bias
         return d * v + config.depth * block + d + head
 
     def forward_flops(self, config: Model, time: int) -> float:
-        d, wide = config.dim, _convolved(config)
-        matrices = 2.0 * time * (d * (2 * d + wide + MAMBA_HEADS) + 2 * d * d)
+        d, inner, wide = config.dim, _inner(config), _convolved(config)
+        matrices = 2.0 * time * (d * (inner + wide + MAMBA_HEADS) + inner * d)
         short = 2.0 * time * wide * MAMBA_CONVOLUTION
-        recurrence = 6.0 * time * 2 * d * config.state_size  # decay, write and read every state
+        # a multiply-add each to decay, write and read every state
+        recurrence = 3 * 2.0 * time * inner * config.state_size
         return config.depth * (matrices + short + recurrence) + 2.0 * time * d * config.vocab
 
     def state_bytes(self, config: Model, time: int) -> int:
         """The state of the recurrence, and the last inputs of the short convolution."""
         short = _convolved(config) * MAMBA_CONVOLUTION
-        return 4 * config.depth * (2 * config.dim * config.state_size + short)
+        return 4 * config.depth * (_inner(config) * config.state_size + short)
+
+
+def _inner(config: Model) -> int:
+    """Return the number of channels between the input and output projections."""
+    return MAMBA_EXPANSION * config.dim
 
 
 def _convolved(config: Model) -> int:
-    """Channels of the short convolution: inputs, and B and C of every group."""
-    return 2 * config.dim + 2 * MAMBA_HEADS * config.state_size
+    """Return the channels of the short convolution: inner ones, and B and C of every group."""
+    return _inner(config) + 2 * MAMBA_HEADS * config.state_size

@@ -48,11 +48,11 @@ def ops(
 
     Prints tables of time, memory and decoding speed, and as its last line all of it as JSON.
     """
+    if quick and full:
+        raise typer.BadParameter("choose one of --quick and --full")
     from toeplix.profiling.bench import operator
     from toeplix.profiling.bench import tune as tuning
 
-    if quick and full:
-        raise typer.BadParameter("choose one of --quick and --full")
     console = _console(threads)
     _check(out, overwrite)
     if tune:
