@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -283,6 +284,8 @@ def test_configurations_of_the_first_version_are_read(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["model"] == NEW
     for old, new in (("mixer", "mixer_first"), ("channel", "mlp_first")):
         assert ToeplixConfig(model={"first": old}).model["block_order"] == new
+    with pytest.raises(ValueError, match="expansion and mlp_ratio are one setting"):
+        ToeplixConfig(model={"expansion": 3, "mlp_ratio": 4})
 
 
 @torch.no_grad()
@@ -405,6 +408,10 @@ def test_without_toeplix_the_checkpoint_brings_its_code(tmp_path):
     logits, new = torch.load(tmp_path / "result.pt")
     torch.testing.assert_close(logits, core(tokens), **CLOSE)
     assert new[:, 10:].tolist() == generate(core, tokens.tolist(), new=9)
-    assert (tmp_path / "again" / "modeling_toeplix.py").exists()
+    for folder in (tmp_path, tmp_path / "again"):
+        (code,) = folder.glob("*.py")  # one file, the plain one
+        assert code.read_bytes() == Path(modeling_toeplix.__file__).read_bytes()
+        described = json.loads((folder / "config.json").read_text())
+        assert described["auto_map"] == modeling_toeplix.AUTO_MAP
     with torch.no_grad():
         assert torch.equal(toeplix.load(tmp_path / "again")(tokens), core(tokens))

@@ -1,11 +1,11 @@
-"""Models for Hugging Face: `import toeplix.hub`, and transformers knows them.
+"""Models for Hugging Face transformers. `import toeplix.hub` registers them with its Auto classes.
 
-    AutoModelForCausalLM.from_pretrained(directory)   written by `toeplix.save` or `save_pretrained`
-    from_core(model), to_core(model)                  the same weights on the other side, copied
-    NearLinearCache                                   what `generate()` decodes with, by default
+    AutoModelForCausalLM.from_pretrained(directory)   what `toeplix.save` or `save_pretrained` wrote
+    from_core(model), to_core(model)                  convert between `toeplix.build` and transformers
+    NearLinearCache                                   the default cache of `generate()`
 
-`save_pretrained` puts modeling_toeplix.py beside the weights: whoever has no toeplix loads them with
-`trust_remote_code=True`, and decodes with the stock caches. Here the classes are known, and the code
+`save_pretrained` writes modeling_toeplix.py beside the weights. Without toeplix, checkpoints are loaded
+from it with `trust_remote_code=True` and decode with the caches of transformers. With toeplix, the code
 in a checkpoint is never run.
 """
 
@@ -34,7 +34,7 @@ register()
 
 
 def from_core(model: LanguageModel) -> ToeplixForCausalLM:
-    """The model as transformers knows it. Weights are copied: training one leaves the other alone."""
+    """Return a transformers model with a copy of the weights."""
     if not isinstance(model, MixerLM):
         raise ValueError(
             f"arch={model.config.arch!r} is Hugging Face's own: its backbone is a transformers model"
@@ -46,7 +46,7 @@ def from_core(model: LanguageModel) -> ToeplixForCausalLM:
 
 
 def to_core(model: ToeplixForCausalLM) -> LanguageModel:
-    """The model as `toeplix.build` makes it, with `encode` and `step`. Weights are copied."""
+    """Return a model as `toeplix.build` makes it, with a copy of the weights."""
     copy = build(Model(**(model.config.model or {})))
     fill(copy, own(model), "the model")
     return copy.to(next(model.parameters()).device).train(model.training)

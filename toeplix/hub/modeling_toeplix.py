@@ -33,7 +33,10 @@ from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig,
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
+
+logger = logging.get_logger(__name__)
 
 DEFAULTS: dict[str, Any] = {
     "arch": "toeplitz",  # the token mixer: toeplitz, masked, hyena or linear
@@ -116,6 +119,10 @@ class ToeplixConfig(PreTrainedConfig):
         if not isinstance(model or {}, dict):
             raise ValueError(f"model={model!r:.40} must be a record")
         given = {OLD_NAMES.get(name, name): value for name, value in (model or {}).items()}
+        if twice := [old for old in (model or {}) if old in OLD_NAMES and OLD_NAMES[old] in model]:
+            raise ValueError(
+                f"{twice[0]} and {OLD_NAMES[twice[0]]} are one setting: give the latter"
+            )
         self.model, self.toeplix_version = DEFAULTS | given, toeplix_version
         order = self.model["block_order"]
         self.model["block_order"] = OLD_BLOCK_ORDERS.get(str(order), order)
@@ -702,10 +709,13 @@ class ToeplixModel(ToeplixPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give input_ids or inputs_embeds, one of them")
         x: Any = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
-        if self.training and self.is_gradient_checkpointing:
-            past_key_values, use_cache = None, False  # a recomputed block would fill it twice
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
+        if past_key_values is not None and self.training and self.is_gradient_checkpointing:
+            past_key_values = None  # blocks that are computed again would fill it twice
+            logger.warning_once(
+                "no cache is used, as gradient checkpointing is enabled in training"
+            )
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
         positions = Positions(x, attention_mask, position_ids, seen)
         past = self.mixer_cache(past_key_values, positions)
