@@ -120,14 +120,14 @@ def test_the_work_ends_when_the_client_leaves(server, service, stream, monkeypat
         return step(*given)
 
     monkeypatch.setattr(service.model, "step", slow)
-    before, lost = service.engine.counts.drawn, service.metrics.lost._value.get()
+    before, lost = service.engine.counts.sampled, service.metrics.lost._value.get()
     body = json.dumps({"model": "tiny", "prompt": "x", "max_tokens": 400, "stream": stream, "n": 2})
     with connect(server) as there:
         there.sendall(post("/v1/completions", body.encode()))
-        while service.engine.counts.drawn < before + 10:
+        while service.engine.counts.sampled < before + 10:
             time.sleep(0.01)
     assert gone(service)
-    assert service.engine.counts.drawn < before + 400, "800 tokens were asked for"
+    assert service.engine.counts.sampled < before + 400, "800 tokens were asked for"
     until = time.monotonic() + 10
     while service.metrics.lost._value.get() == lost and time.monotonic() < until:
         time.sleep(0.01)
