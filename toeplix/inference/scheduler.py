@@ -283,7 +283,6 @@ class Scheduler:
     def _not_finite(self, ticket: Ticket, logits: Tensor) -> None:
         """Other rows are well: only this job ends, and a NaN is never taken for a token."""
         if ticket.open:
-            log.error("a request was given up: its logits are not finite")
             detail = f"the largest logit is {float(logits.max())}"
             self._tell(ticket, RequestFailed("logits", detail))
             ticket.cancel()

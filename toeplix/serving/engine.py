@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from toeplix.inference.scheduler import Counts, Event, Job, Scheduler, Ticket
+from toeplix.inference.scheduler import Counts, Event, Job, RequestFailed, Scheduler, Ticket
 from toeplix.model import LanguageModel
 
 log = logging.getLogger("toeplix.serving")
@@ -94,6 +94,10 @@ class Engine:
                 self._hand_out(events)
 
     def _hand_out(self, events: dict[Ticket, list[Event]]) -> None:
+        for event in (event for news in events.values() for event in news):
+            if isinstance(event, RequestFailed) and event.reason == "logits":
+                log.error("a request was given up: its logits are not finite")
+
         def deliver() -> None:
             for ticket, news in events.items():
                 ticket.listener(ticket, news)
