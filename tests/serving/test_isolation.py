@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.serving.raw import ask, exchange, post
-from tests.serving.test_engine import drawn, model_of
+from tests.serving.test_engine import model_of, sampled
 from toeplix.inference.sampling import GREEDY, Sampling
-from toeplix.serving.engine import Drawn, Engine, Failed, Job
+from toeplix.inference.scheduler import Job, RequestFailed, TokenSampled
+from toeplix.serving.engine import Engine
 from toeplix.serving.limits import Limits
 from toeplix.serving.server import running
 from toeplix.serving.service import open_service
@@ -24,26 +25,31 @@ def outcomes(engine, jobs):
 
     def deliver(ticket, events):
         seen.setdefault(ticket, []).extend(events)
-        done.extend(event for event in events if isinstance(event, Failed) or event_ends(event))
+        done.extend(
+            event for event in events if isinstance(event, RequestFailed) or event_ends(event)
+        )
         if len(done) == len(jobs):
             over.set()
 
     tickets = engine.submit(jobs, deliver)
     assert over.wait(60)
     return [
-        (drawn(seen[ticket], 0), [event for event in seen[ticket] if isinstance(event, Failed)])
+        (
+            sampled(seen[ticket], 0),
+            [event for event in seen[ticket] if isinstance(event, RequestFailed)],
+        )
         for ticket in tickets
     ]
 
 
 def event_ends(event):
-    return isinstance(event, Drawn) and event.ended is not None
+    return isinstance(event, TokenSampled) and event.finish_reason is not None
 
 
 def spoiled(model, prompt, others, value):
     """Make a token bad that greedy decoding of this prompt reaches, and the others never see."""
-    engine = Engine(model, rows=8, queue=50, life=NEW)
-    (bad, _), *rest = outcomes(engine, [Job(prompt=prompt, new=NEW), *others])
+    engine = Engine(model, max_batch=8, queue=50, max_new_tokens=NEW)
+    (bad, _), *rest = outcomes(engine, [Job(prompt=prompt, max_new_tokens=NEW), *others])
     engine.close()
     used = {token for tokens, _ in rest for token in tokens}
     used |= {token for job in others for token in job.prompt} | set(prompt)
@@ -57,10 +63,13 @@ def spoiled(model, prompt, others, value):
 @pytest.mark.parametrize("sampling", [GREEDY, WARM])
 def test_a_row_that_goes_bad_among_others(value, sampling):
     model = model_of("toeplitz", vocab=211, heads=2)
-    others = [Job(prompt=[5 + i, 9, 11], new=NEW, sampling=sampling, seeds=(i,)) for i in range(4)]
+    others = [
+        Job(prompt=[5 + i, 9, 11], max_new_tokens=NEW, sampling=sampling, seeds=(i,))
+        for i in range(4)
+    ]
     place, expected = spoiled(model, [1, 2, 3], others, value)
-    engine = Engine(model, rows=8, queue=50, life=NEW)
-    jobs = [*others[:2], Job(prompt=[1, 2, 3], new=NEW, top=2), *others[2:]]
+    engine = Engine(model, max_batch=8, queue=50, max_new_tokens=NEW)
+    jobs = [*others[:2], Job(prompt=[1, 2, 3], max_new_tokens=NEW, top_logprobs=2), *others[2:]]
     try:
         for _ in range(2):  # the second time in the places that the bad row left behind
             found = outcomes(engine, jobs)

@@ -23,9 +23,10 @@ from tqdm import tqdm
 
 from toeplix.evaluation.scoring import score
 from toeplix.evaluation.truncation import Cuts, room
-from toeplix.evaluation.writing import Job, write
+from toeplix.inference.generation import MAX_BATCH, complete
 from toeplix.inference.loading import load_pretrained
 from toeplix.inference.sampling import GREEDY, Sampling
+from toeplix.inference.scheduler import Job
 from toeplix.model import LanguageModel
 
 NEW = 256  # tokens after a prompt when the task does not say
@@ -158,26 +159,32 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
             seed = hashlib.sha256(f"{turn} {context}".encode()).digest()
             jobs.append(
                 Job(
-                    prompt=tuple(prompt[-kept:]),
-                    new=allowed,
-                    stops=stops,
+                    prompt=prompt[-kept:],
+                    max_new_tokens=allowed,
+                    stop_tokens=frozenset([self.tokens.end]),
+                    stop_strings=stops,
+                    decode=self.tokens.decode,
                     sampling=sampling,
-                    seed=int.from_bytes(seed[:6], "big"),
+                    seeds=(int.from_bytes(seed[:6], "big"),),
                 )
             )
             ends.append((stops, allowed < new))
         with tqdm(total=len(jobs), desc="texts", disable=True if disable_tqdm else None) as bar:
-            rows = write(self.model, self.tokens, jobs, batch=self.batch, done=bar.update)
+            rows: list[list[int]] = [[] for _ in jobs]
+            for number, event in complete(self.model, jobs, max_batch=self.batch or MAX_BATCH):
+                if event.token != self.tokens.end:
+                    rows[number].append(event.token)
+                bar.update(event.finish_reason is not None)
         texts = []
         for name, row, job, (stops, shortened) in zip(names, rows, jobs, ends, strict=True):
-            full = shortened and len(row) == job.new
+            full = shortened and len(row) == job.max_new_tokens
             self.cuts.note(name, "answers cut", full)
             texts.append(postprocess_generated_text(self.tokens.decode(row), list(stops), None))
         return texts
 
 
 def settings(wanted: dict[str, Any]) -> tuple[tuple[str, ...], int, Sampling]:
-    """Stop sequences, the number of new tokens, and how they are drawn, as tasks write them."""
+    """Stop sequences, the number of new tokens, and how they are sampled, as tasks write them."""
     until = wanted.get("until") or []
     stops = (until,) if isinstance(until, str) else tuple(stop for stop in until if stop)
     new = int(wanted.get("max_gen_toks") or wanted.get("max_new_tokens") or NEW)

@@ -2,35 +2,35 @@
 
     for row, token in stream(model, prompts, max_new_tokens=100): ...
     rows = generate(model, prompts, max_new_tokens=100)
+    for job, event in complete(model, jobs): ...               each prompt with settings of its own
 
-Prompts of equal length run as one batch, and every row is sampled from its own random numbers: what else
-is in the batch does not change a row, beyond rounding. Prompts are read in chunks, so that long ones
-need little memory; then each architecture steps with its own state (near-linear decoders, keys and
-values, a recurrence).
+All prompts run in one ragged batch (scheduler.py), whatever their lengths, and every row is sampled from
+its own random numbers: what else is in the batch does not change a row, beyond rounding.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from toeplix.inference.sampling import GREEDY, MAX_SEED, MIN_SEED, Sampler, Sampling
+from toeplix.inference.sampling import GREEDY, MAX_SEED, MIN_SEED, BadLogits, Sampling
+from toeplix.inference.scheduler import Job, RequestFailed, Scheduler, TokenSampled
 from toeplix.model import DecodingState, LanguageModel
+
+MAX_BATCH = 64  # rows that are decoded together
 
 
 def generate(
     model: LanguageModel, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, **how: Any
 ) -> list[list[int]]:
-    """The new tokens of every prompt, a stop token included; arguments as for `stream`."""
+    """Return the new tokens of every prompt, a stop token included; arguments as for `stream`."""
     rows: list[list[int]] = [[] for _ in prompts]
     for row, token in stream(model, prompts, max_new_tokens=max_new_tokens, **how):
         rows[row].append(token)
     return rows
 
 
-@torch.no_grad()
 def stream(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
@@ -43,63 +43,65 @@ def stream(
     decode: Callable[[list[int]], str] | None = None,
     chunk: int = 2048,
 ) -> Iterator[tuple[int, int]]:
-    """Pairs of (row, token) as they come, at most `max_new_tokens` a row.
+    """Yield pairs of (row, token) as they are sampled, at most `max_new_tokens` a row.
 
     Args:
         model: any architecture.
         prompts: tokens of each row, at least one; lengths may differ.
-        max_new_tokens: how many tokens a row may get.
+        max_new_tokens: maximum number of new tokens of a row.
         sampling: how tokens are sampled.
         seed: of the random numbers; row i samples from `seed + i`, or from the i-th of a list.
         stop_tokens: a row ends after any of these.
         stop_strings: a row ends once its new text contains one of these; needs `decode`.
         decode: from tokens to text.
-        chunk: positions of a prompt that are read at once.
+        chunk: positions of prompts that are read between two decode steps.
     """
     seeds = [seed + row for row in range(len(prompts))] if isinstance(seed, int) else list(seed)
     _check(model, prompts, max_new_tokens, seeds, stop_tokens, stop_strings, decode, chunk)
+    jobs = [
+        Job(
+            prompt=list(prompt),
+            max_new_tokens=max_new_tokens,
+            sampling=sampling,
+            seeds=(own,),
+            stop_tokens=frozenset(stop_tokens),
+            stop_strings=stop_strings,
+            decode=decode,
+        )
+        for prompt, own in zip(prompts, seeds, strict=True)
+    ]
+    for number, event in complete(model, jobs, chunk=chunk):
+        yield number, event.token
+
+
+def complete(
+    model: LanguageModel,
+    jobs: Sequence[Job],
+    *,
+    max_batch: int = MAX_BATCH,
+    chunk: int | None = None,
+) -> Iterator[tuple[int, TokenSampled]]:
+    """Run jobs to their end in this thread; yield (number of the job, sampled token) as they come."""
+    if not jobs:
+        return
+    longest = max(1, *(job.max_new_tokens for job in jobs))
+    scheduler = Scheduler(model, max_batch=max_batch, max_new_tokens=longest, chunk=chunk)
+    numbers = {scheduler.add(job): number for number, job in enumerate(jobs)}
     training = model.training
     model.eval()
     try:
-        for length in sorted({len(prompt) for prompt in prompts}):
-            rows = [
-                Row(number, list(prompt), sampling, seeds[number])
-                for number, prompt in enumerate(prompts)
-                if len(prompt) == length
-            ]
-            tokens = torch.tensor([row.prompt for row in rows], device=_device(model))
-            logits, state = prefill(model, tokens, chunk)
-            state.begin_decoding(max_new_tokens)
-            for count in range(1, max_new_tokens + 1):
-                for row, scores in zip(rows, logits, strict=True):
-                    if row.done:
-                        continue
-                    token = row.sample(scores)
-                    yield row.number, token
-                    text = decode(row.new) if decode and stop_strings else ""
-                    row.done = token in stop_tokens or any(stop in text for stop in stop_strings)
-                if count == max_new_tokens or all(row.done for row in rows):
-                    break
-                latest = torch.tensor([[row.new[-1]] for row in rows], device=tokens.device)
-                step, state = model.step(latest, state)
-                logits = step[:, -1]
+        while scheduler.busy:
+            for ticket, events in scheduler.turn().items():
+                for event in events:
+                    if isinstance(event, RequestFailed):
+                        raise BadLogits(
+                            f"prompt {numbers[ticket]}: {event.detail}: "
+                            "weights are damaged, or training diverged"
+                        )
+                    if isinstance(event, TokenSampled):
+                        yield numbers[ticket], event
     finally:
         model.train(training)
-
-
-class Row:
-    """One prompt, the tokens sampled after it, and their sampler."""
-
-    def __init__(self, number: int, prompt: list[int], sampling: Sampling, seed: int) -> None:
-        self.number, self.prompt = number, prompt
-        self.new: list[int] = []
-        self.done = False
-        self._sampler = Sampler(prompt, sampling, seed)
-
-    def sample(self, logits: Tensor) -> int:
-        token = self._sampler.next(logits)
-        self.new.append(token)
-        return token
 
 
 def prefill(
@@ -110,10 +112,6 @@ def prefill(
     for part in tokens.split(chunk, dim=1):
         features, state = model.advance(part, state)
     return model.logits(features[:, -1:])[:, 0], state
-
-
-def _device(model: LanguageModel) -> torch.device:
-    return next(model.parameters()).device
 
 
 def _check(

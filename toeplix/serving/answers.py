@@ -1,4 +1,4 @@
-"""Answers as they grow: from the engine's tokens to pieces of text with their chances.
+"""Answers as they grow: from the engine's tokens to pieces of text with their log probabilities.
 
     answer = Answer(service, prompts, request, stops)    takes its place in the queue, or is refused
     async for piece in answer: ...                        pieces of all choices, as they come
@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from toeplix.inference.detokenization import Detokenizer
-from toeplix.serving.engine import Draining, Drawn, Event, Failed, Full, Job, Read, Score, Ticket
+from toeplix.inference.scheduler import (
+    Event,
+    Job,
+    PromptRead,
+    RequestFailed,
+    Score,
+    Ticket,
+    TokenSampled,
+)
+from toeplix.serving.engine import Draining, Full
 from toeplix.serving.limits import Refusal
 from toeplix.serving.requests import Asked
 from toeplix.serving.service import Service
@@ -28,7 +37,7 @@ FAILURES = {
 
 
 class Scored(NamedTuple):
-    """A token, its chances, and where its text begins in the text of its choice."""
+    """A token, its log probability, and where its text begins in the text of its choice."""
 
     token: int
     score: Score | None  # None: the first of a sequence, before which there is nothing
@@ -75,13 +84,13 @@ class Answer:
         jobs = [
             Job(
                 prompt=prompt.tokens,
-                new=new,
+                max_new_tokens=new,
                 sampling=asked.sampling,
                 # as `toeplix generate` does with several prompts
                 seeds=[(seed + i * each + j) % 2**64 for j in range(each)],
-                ends=service.ends,
-                top=asked.top,
-                scored=echo and asked.top is not None,
+                stop_tokens=service.ends,
+                top_logprobs=asked.top,
+                echo_logprobs=echo and asked.top is not None,
             )
             for i, prompt in enumerate(prompts)
         ]
@@ -117,7 +126,7 @@ class Answer:
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
         seconds = self.service.limits.timeout
-        late: tuple[Ticket | None, list[Event]] = (None, [Failed()])
+        late: tuple[Ticket | None, list[Event]] = (None, [RequestFailed()])
         alarm = asyncio.get_running_loop().call_later(seconds, self._news.put_nowait, late)
         told = False
         try:
@@ -137,22 +146,22 @@ class Answer:
             self.cancel()
 
     def _pieces(self, ticket: Ticket, event: Event) -> list[Piece]:
-        if isinstance(event, Failed):
+        if isinstance(event, RequestFailed):
             raise Refusal(500, FAILURES[event.reason])
-        if isinstance(event, Read):
+        if isinstance(event, PromptRead):
             return self._after_reading(ticket, event)
         choice = self._choices[self._first[ticket] + event.row]
         piece = None if choice.ended else self._piece(ticket, choice, event)
         return [] if piece is None else [piece]
 
-    def _after_reading(self, ticket: Ticket, event: Read) -> list[Piece]:
+    def _after_reading(self, ticket: Ticket, event: PromptRead) -> list[Piece]:
         """The prompt itself, if it is to be shown; and all there is if nothing is to follow."""
         first = self._first[ticket]
         count = len(ticket.rows)
         prompt = self.prompts[first // count]
-        ended = "length" if ticket.job.new == 0 else None
+        ended = "length" if ticket.job.max_new_tokens == 0 else None
         scored: list[Scored] = []
-        if ticket.job.scored:
+        if ticket.job.echo_logprobs:
             scores: list[Score | None] = [None, *event.scores]
             detokenizer = Detokenizer(self.service.tokenizer.decode)
             for token, score in list(zip(prompt.tokens, scores, strict=True))[prompt.hidden :]:
@@ -164,18 +173,18 @@ class Answer:
             choice.ended = ended is not None
         return [Piece(first + row, prompt.text, scored, ended) for row in range(count)]
 
-    def _piece(self, ticket: Ticket, choice: _Choice, event: Drawn) -> Piece | None:
+    def _piece(self, ticket: Ticket, choice: _Choice, event: TokenSampled) -> Piece | None:
         """What a token adds; None while it is held back."""
-        detokenizer, ended = choice.detokenizer, event.ended
+        detokenizer, ended = choice.detokenizer, event.finish_reason
         choice.tokens += 1
         offset = choice.start + detokenizer.length
-        text = "" if event.token in ticket.job.ends else detokenizer.add(event.token)
+        text = "" if event.token in ticket.job.stop_tokens else detokenizer.add(event.token)
         if ended:
             text += detokenizer.end()
         if detokenizer.stopped:
             ended = "stop"
             ticket.cancel(event.row)
-        if event.score is not None and event.token not in ticket.job.ends:
+        if event.score is not None and event.token not in ticket.job.stop_tokens:
             choice.pending.append(Scored(event.token, event.score, offset))
         if not (text or ended):
             return None

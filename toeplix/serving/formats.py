@@ -82,17 +82,17 @@ class Completions(Format):
     delta = content
 
     def chances(self, scored: list[Scored]) -> Json:
-        """Four lists; a dictionary of the likeliest and the token itself at each place."""
+        """Four lists; a dictionary of the most likely tokens and the token itself at each position."""
         best: list[Json | None] = []
         for token, score, _ in scored:
             if score is None:
                 best.append(None)
             else:
-                likeliest = [*score.likeliest, (token, score.chance)]
-                best.append({self._name(each): chance for each, chance in likeliest})
+                listed = [*score.top_logprobs, (token, score.logprob)]
+                best.append({self._name(each): logprob for each, logprob in listed})
         return {
             "tokens": [self._name(each.token) for each in scored],
-            "token_logprobs": [each.score and each.score.chance for each in scored],
+            "token_logprobs": [each.score and each.score.logprob for each in scored],
             "top_logprobs": best,
             "text_offset": [each.offset for each in scored],
         }
@@ -120,8 +120,8 @@ class Chats(Format):
         content = []
         for token, score, _ in scored:
             if score is not None:
-                best = [entry(*each) for each in score.likeliest]
-                content.append(entry(token, score.chance) | {"top_logprobs": best})
+                best = [entry(*each) for each in score.top_logprobs]
+                content.append(entry(token, score.logprob) | {"top_logprobs": best})
         return {"content": content, "refusal": None}
 
 

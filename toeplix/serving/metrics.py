@@ -53,8 +53,8 @@ class _Engine(Collector):
                 "Rows over all steps: the mean batch is this over steps.",
                 counts.row_steps,
             ),
-            ("prompt_tokens", "Tokens read.", counts.read),
-            ("new_tokens", "Tokens drawn.", counts.drawn),
+            ("prompt_tokens", "Tokens read.", counts.prompt_tokens),
+            ("new_tokens", "Tokens sampled.", counts.sampled),
             ("rows_cancelled", "Rows ended from outside.", counts.cancelled),
             ("failures", "Steps that failed.", counts.failures),
         ):

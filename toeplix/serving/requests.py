@@ -162,7 +162,7 @@ class Asked(Shape):
     @property
     @abstractmethod
     def top(self) -> int | None:
-        """How many of the likeliest tokens are told; None: no chances at all."""
+        """Return how many of the most likely tokens are reported; None: no log probabilities at all."""
 
     @property
     def usage_in_stream(self) -> bool:

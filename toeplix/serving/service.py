@@ -42,7 +42,7 @@ def open_service(directory: Path, name: str | None = None, limits: Limits | None
     conversations = conversations_of(directory, tokenizer)
     ends = end_tokens(directory, tokenizer, model.config.vocab)
     metrics = Metrics()
-    engine = Engine(model, rows=limits.rows, queue=limits.queue, life=limits.tokens)
+    engine = Engine(model, max_batch=limits.rows, queue=limits.queue, max_new_tokens=limits.tokens)
     metrics.follow(engine)
     return Service(
         name=name or named(directory),
