@@ -13,8 +13,9 @@ from fastapi import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from toeplix.serving.host_guard import LOOPBACK, is_allowed_host
+
 OPEN = ("/health",)  # for anybody
-LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 MAX_SECONDS = 7 * 24 * 3600
 MAX_OF = {
     "rows": 2**16,
@@ -100,8 +101,7 @@ class Gate:
 
     def _admit(self, path: str, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if self.local and name.lower() not in LOCAL:  # a page of another site, by its own name
+        if self.local and not is_allowed_host(host, LOOPBACK):
             raise Refusal(403, "this server answers to localhost only")
         if self._key is not None and path not in OPEN:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
