@@ -2,7 +2,7 @@
 
 import pytest
 
-from toeplix.explorer.discovery import DEPTH, find
+from toeplix.explorer.discovery import MAX_DEPTH, find
 from toeplix.training.loop import MODEL
 
 
@@ -24,7 +24,7 @@ def test_one_run_or_one_model(trained):
 
 def test_neither_links_nor_hidden_directories_nor_too_deep_ones(trained, tmp_path):
     (tmp_path / "link").symlink_to(trained / "first")
-    for place in (".hidden", "/".join("abcde"[: DEPTH + 1])):
+    for place in (".hidden", "/".join("abcde"[: MAX_DEPTH + 1])):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "run.json").write_text("{}")
     assert find(tmp_path).runs == {}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from toeplix.explorer.runs import LATE, describe, follow, settings
+from toeplix.explorer.runs import QUIET_AFTER, describe, follow, settings
 from toeplix.training.logs import METRICS, read
 
 
@@ -64,7 +64,7 @@ def test_how_a_run_stands(trained, tmp_path):
     (tmp_path / "run.json").write_text('{"steps": 10, "model": {"arch": "linear"}}')
     found = describe("x", tmp_path)
     assert (found["state"], found["step"], found["arch"]) == ("training", 3, "linear")
-    long_ago = time.time() - 2 * LATE
+    long_ago = time.time() - 2 * QUIET_AFTER
     os.utime(tmp_path / METRICS, (long_ago, long_ago))
     assert describe("x", tmp_path)["state"] == "quiet"
     (tmp_path / "run.json").write_text("broken")
