@@ -95,7 +95,7 @@ def test_longbench_questions(root):
     }
 
 
-def test_prompts_are_taken_apart_by_the_stock_template(tmp_path):
+def test_prompts_become_rows_by_the_stock_template(tmp_path):
     template = stock_template("hotpotqa")
     prompt = template.replace("{{context}}", "One.\n\nTwo.").replace("{{question}}", "Who?")
     row = {"origin_prompt": prompt + "\n", "gold": ["Bob"], "prediction": "", "time": 0}

@@ -1,10 +1,9 @@
-"""Benchmarks as their authors publish them, turned into the rows that the stock tasks read.
+"""Published files of benchmarks, converted to the rows that the stock tasks read.
 
     FORMATS[hub name](root, configuration) -> Found(splits, file, note)
 
-Each entry looks for the published file by name anywhere under the root, and renames fields: the
-questions, their order and the tasks stay what they are. `note` says what a reader of the scores has to
-know where a file is not the one that the hub has.
+Each entry searches for the published file by name under the root and renames fields. Questions, their
+order and tasks are unchanged. `note` is a remark for readers of the scores if a file is not the hub's.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ Rows = list[dict[str, Any]]
 
 
 class Found(NamedTuple):
-    """Rows by split, where they came from, and what is particular about them."""
+    """Rows by split, their file, and a remark on them."""
 
     splits: dict[str, Rows]
     file: Path
@@ -28,7 +27,7 @@ class Found(NamedTuple):
 
 
 def find(root: Path, *patterns: str) -> Path:
-    """The file that fits the first pattern that any file fits: the least deep, then by name."""
+    """Return the first file that matches a pattern, patterns in order; fewest directories first."""
     for pattern in patterns:
         fitting = sorted(root.rglob(pattern), key=lambda file: (len(file.parts), file))
         if fitting:
@@ -38,7 +37,7 @@ def find(root: Path, *patterns: str) -> Path:
 
 @contextlib.contextmanager
 def at(place: object) -> Iterator[None]:
-    """Tell where in a file something is not in its published format: a line, or a question."""
+    """Add the place in a file, a line or a question, to errors about its format."""
     try:
         yield
     except KeyError as problem:
@@ -50,7 +49,7 @@ def at(place: object) -> Iterator[None]:
 def json_lines(
     file: Path, convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None, **kinds: type
 ) -> Rows:
-    """An object a line, in which these fields are of these kinds; `convert` may complain further."""
+    """Return the objects of a JSON Lines file after checking types of fields; `convert` may raise too."""
     rows = []
     with open(file, "rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -78,7 +77,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def one_of(name: str, value: Any, known: Collection[Any]) -> Any:
-    """A field that says which choice is right."""
+    """Return a field with the number of the correct choice."""
     if value not in known:
         raise ValueError(
             f"field {name} is {value!r:.60}, none of {', '.join(map(str, known)):.200}"
@@ -87,7 +86,7 @@ def one_of(name: str, value: Any, known: Collection[Any]) -> Any:
 
 
 def texts(name: str, values: Any) -> list[str]:
-    """A field that lists texts."""
+    """Return a field that is a list of texts."""
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError(f"field {name} is {values!r:.60}, no list of texts")
     return values
@@ -223,7 +222,7 @@ def xwinograd(root: Path, name: str) -> Found:
 
 
 def _winograd(sentence: str, words: list[str], pronoun: Any, options: Any) -> dict[str, Any]:
-    """The pronoun becomes a gap. Its place is given in words: count the letters before it."""
+    """Replace the pronoun by a gap; its position is given in words and converted to characters."""
     before = sum(len(word.replace(" ", "")) for word in words[: pronoun[1][0]])
     place = letters = 0
     while letters < before or sentence[place].isspace():
@@ -243,7 +242,7 @@ def _winograd(sentence: str, words: list[str], pronoun: Any, options: Any) -> di
 
 
 class Glue(NamedTuple):
-    """A GLUE task: its folder, the hub's columns with the names that files give them, its labels."""
+    """A GLUE task: its folder, the hub's columns by their names in the files, and its labels."""
 
     folder: str
     columns: Mapping[str, tuple[str | int, ...]]
@@ -311,7 +310,7 @@ def _glue(row: dict[str | int, str], task: Glue, file: Path) -> dict[str, Any]:
 
 
 def table(file: Path) -> list[dict[str | int, str]]:
-    """Tab-separated rows, by name and by number. A quote is a letter, unless it encloses a field."""
+    """Return tab-separated rows by name and by number; quotes count only if they enclose a field."""
     with at(file):
         text = file.read_text(encoding="utf-8-sig")
         if not text.strip():
@@ -341,7 +340,7 @@ def _rows_of(text: str) -> list[dict[str | int, str]]:
 
 
 def wikitext(root: Path, name: str) -> Found:
-    """wiki.test.raw of the raw archive, or test.txt with rare words replaced; an article a document."""
+    """wiki.test.raw of the raw archive, or test.txt with rare words replaced; documents are articles."""
     splits, note, first = {}, "", None
     for split, stem in (("test", "test"), ("validation", "valid")):
         raw, cooked = f"wiki.{stem}.raw", f"wikitext-2*/**/{stem}.txt"
@@ -366,15 +365,15 @@ def wikitext(root: Path, name: str) -> Found:
 
 
 def longbench(root: Path, name: str) -> Found:
-    """NAME.jsonl of LongBench's archive; or MiniLongBench's prompts, taken apart again."""
+    """NAME.jsonl of LongBench's archive, or MiniLongBench's prompts split into their fields."""
     try:
         file = find(root, f"[Ll]ong[Bb]ench*/**/{name}.jsonl")
     except FileNotFoundError:
-        from toeplix.evaluation.prompts import taken_apart
+        from toeplix.evaluation.prompts import rows_from_prompts
 
         file = find(root, f"[Ll]ong[Bb]ench*/**/{name}.jsonl", f"MiniLongBench_{name}.json")
         note = "MiniLongBench, a small part of LongBench"
-        return Found({"test": taken_apart(file, name)}, file, note)
+        return Found({"test": rows_from_prompts(file, name)}, file, note)
     kinds = {"input": str, "context": str, "answers": list}
     return Found({"test": json_lines(file, _longbench, **kinds)}, file)
 
