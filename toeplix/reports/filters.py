@@ -115,5 +115,6 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def initialisation(config: Mapping[str, Any]) -> str:
     """Return the initialisation of the filters of a model; kaiming if it is unknown."""
-    frozen, filters = (config.get(name) for name in ("frozen", "filters"))
-    return INITIAL.get(str(frozen), filters if isinstance(filters, str) else "kaiming")
+    # version 0.1.0 called the field `filters`
+    found = config.get("filter_init", config.get("filters"))
+    return INITIAL.get(str(config.get("frozen")), found if isinstance(found, str) else "kaiming")
