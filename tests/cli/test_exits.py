@@ -76,7 +76,7 @@ def test_closed_streams_are_no_error(closed, tmp_path):
 def test_no_file_takes_the_number_of_a_closed_stream(tmp_path):
     """What a library prints would be written into it."""
     program = (
-        "import os; from toeplix import exits; "
+        "import os; from toeplix.cli import exits; "
         f"exits.run(lambda: open({str(tmp_path / 'mine')!r}, 'w').close() or os.write(1, b'noise'))"
     )
     done = shell(f'{sys.executable} -c "{program.replace(chr(34), chr(39))}" >&-')
