@@ -78,7 +78,7 @@ def test_models_side_by_side_and_batches_alike(checkpoint, root, tmp_path, monke
     shown = capsys.readouterr().out
     assert "llama" in shown
     assert "mamba2" in shown
-    assert "llama: ifeval: answers held shorter than asked for 2 of 2" in shown
+    assert "llama: ifeval: completions limited to half of the context 2 of 2" in shown
     found = []
     for size in ("1", "5"):
         out = tmp_path / size
