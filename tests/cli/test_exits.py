@@ -154,8 +154,8 @@ NONSENSE = [
     ("run window --jobs", ["0", "nan", str(10**30)]),
     ("probe some --lr", ["nan", "inf"]),
     ("probe some --seed", [str(2**64), "-1", "nan"]),
-    ("eval silence --limit", ["0", "nan", str(10**30)]),
-    ("eval silence --tasks arc_easy --batch", ["0", "nan", str(10**30)]),
+    ("eval null --limit", ["0", "nan", str(10**30)]),
+    ("eval null --tasks arc_easy --batch", ["0", "nan", str(10**30)]),
     ("generate some --temperature", ["nan", "inf"]),
     ("demo --steps", ["1", "nan", str(10**30)]),
 ]

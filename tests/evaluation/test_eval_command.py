@@ -47,7 +47,7 @@ def test_the_paper_s_table_offline(checkpoint, root, tmp_path, monkeypatch, caps
         assert row["value"] == written["results"][row["task"]][f"{row['metric']},{row['filter']}"]
     for line in paper.TABLE:
         assert line.label in shown
-    assert "cut to fit the context: small: ifeval: answers cut 2 of 2" in shown
+    assert "truncated to the context: small: ifeval: completions truncated 2 of 2" in shown
     by_key = {(row["task"], row["metric"]): row for row in rows}
     assert by_key["arc_easy", "acc"]["count"] == 3
     assert by_key["wikitext", "bits_per_byte"]["value"] > 1
@@ -80,7 +80,7 @@ def test_models_side_by_side_and_batches_alike(checkpoint, root, tmp_path, monke
     shown = capsys.readouterr().out
     assert "llama" in shown
     assert "mamba2" in shown
-    assert "llama: ifeval: answers held shorter than asked for 2 of 2" in shown
+    assert "llama: ifeval: completions limited to half of the context 2 of 2" in shown
     found = []
     for size in ("1", "5"):
         out = tmp_path / size
@@ -94,9 +94,9 @@ def test_models_side_by_side_and_batches_alike(checkpoint, root, tmp_path, monke
         assert one["value"] == pytest.approx(three["value"], rel=1e-5)
 
 
-def test_silence_is_what_scores_are_above(root, tmp_path, monkeypatch):
+def test_the_null_model_is_the_baseline(root, tmp_path, monkeypatch):
     tasks = "squadv2,arc_easy,ifeval,wikitext"
-    run(monkeypatch, "silence", "--tasks", tasks, "--data-root", root, "--out", tmp_path)
+    run(monkeypatch, "null", "--tasks", tasks, "--data-root", root, "--out", tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     found = {(row["task"], row["metric"]): row for row in rows}
     # the harness undoes the spaces of WikiText's tokens, and divides by the bytes from before
@@ -118,7 +118,7 @@ def test_what_is_missing_is_named_or_left_out(checkpoint, root, monkeypatch, cap
     assert "hellaswag: Rowan/hellaswag: no hellaswag_val.jsonl under" in line
     run(monkeypatch, checkpoint, *tasks, "--available", "--limit", "2")
     shown = capsys.readouterr().out
-    assert "left out: hellaswag" in shown
+    assert "skipped: hellaswag" in shown
     assert "arc_easy" in shown
 
 
@@ -212,7 +212,7 @@ def test_every_filter_has_its_row():
         "results": {"sums": values},
         "n-samples": {"sums": {"effective": 4}},
         "versions": {},
-        "cuts": {},
+        "truncated": {},
     }
     samples = {"sums": [{"filter": kind, "exact_match": 0.0} for kind in kinds for _ in range(4)]}
     rows = harness.rows("mine", results, samples, None, {})

@@ -8,7 +8,7 @@ from tests.evaluation import published
 from toeplix.evaluation import formats
 from toeplix.evaluation.data import MissingData, local, sentences, sources
 from toeplix.evaluation.prompts import fields_of, stock_template
-from toeplix.evaluation.truncation import Cuts
+from toeplix.evaluation.truncation import Truncations
 
 RUNS = {"premise": "A man runs."}
 
@@ -95,7 +95,7 @@ def test_longbench_questions(root):
     }
 
 
-def test_prompts_are_taken_apart_by_the_stock_template(tmp_path):
+def test_prompts_become_rows_by_the_stock_template(tmp_path):
     template = stock_template("hotpotqa")
     prompt = template.replace("{{context}}", "One.\n\nTwo.").replace("{{question}}", "Who?")
     row = {"origin_prompt": prompt + "\n", "gold": ["Bob"], "prediction": "", "time": 0}
@@ -177,11 +177,11 @@ def test_fields_that_a_task_reads_are_looked_at(tmp_path, path, file, line, word
 
 
 def test_cuts_are_counted_by_kind():
-    cuts = Cuts()
+    truncations = Truncations()
     for number in range(4):
-        cuts.note("a", "prompts cut", number < 1)
-        cuts.note("a", "contexts cut", True)
-    assert cuts.lines() == ["a: contexts cut 4 of 4", "a: prompts cut 1 of 4"]
+        truncations.note("a", "prompts truncated", number < 1)
+        truncations.note("a", "contexts truncated", True)
+    assert truncations.lines() == ["a: contexts truncated 4 of 4", "a: prompts truncated 1 of 4"]
 
 
 ARC = {

@@ -95,7 +95,7 @@ def test_rolling_scores_every_token_once(tmp_path, tokenizer):
     each = torch.log(torch.tensor(float(tokenizer.vocab))).item()
     for text, value in zip(texts, found, strict=True):
         assert value == pytest.approx(-len(tokenizer.encode(text)) * each, rel=1e-5)
-    assert lm.cuts.lines() == ["toy: texts read in several windows 1 of 3"]
+    assert lm.truncations.lines() == ["toy: texts read in several windows 1 of 3"]
 
 
 def test_rolling_reads_a_short_text_from_its_start(checkpoint):
@@ -105,18 +105,18 @@ def test_rolling_reads_a_short_text_from_its_start(checkpoint):
     assert rolling == pytest.approx(whole, rel=1e-6)
 
 
-def test_cuts_are_counted_by_task(checkpoint):
+def test_truncations_are_counted_by_task(checkpoint):
     lm = Checkpoint(checkpoint)
     lm.loglikelihood(asked("loglikelihood", *SCORED, task="scored"))
     lm.loglikelihood(asked("loglikelihood", ("", LONG), task="long"))
     lm.generate_until(
         asked("generate_until", *WRITTEN, ("hot", {"max_gen_toks": 1280}), task="written")
     )
-    assert lm.cuts.lines() == [
-        "long: continuations cut 1 of 1",
-        "scored: contexts cut 1 of 6",
-        "written: answers cut 1 of 6",
-        "written: prompts cut 1 of 6",
+    assert lm.truncations.lines() == [
+        "long: continuations truncated 1 of 1",
+        "scored: contexts truncated 1 of 6",
+        "written: completions truncated 1 of 6",
+        "written: prompts truncated 1 of 6",
     ]
 
 

@@ -24,7 +24,9 @@ def test_scores_of_what_there_is_data_for(tmp_path, monkeypatch):
         assert set(row["scores"]) == {"SWDE, contains", "ARC-Easy"}
         assert row["scores"]["ARC-Easy"]["questions"] == 2  # the limit of this scale
         assert (row["bits_per_byte"] is None) == (row["model"] in benchmarks.CONTROLS)
-    assert scored[-2]["scores"]["SWDE, contains"]["value"] == 0  # silence holds no answer
+    assert (
+        scored[-2]["scores"]["SWDE, contains"]["value"] == 0
+    )  # the completions of the null model are empty
     assert draw("benchmarks", "smoke", results=results, figures=tmp_path).exists()
 
 
@@ -41,7 +43,7 @@ def row(model, seed, **scores):
         for name, value in scores.items()
     }
     common = {"part": benchmarks.SCORES, "tasks": ["swde", "arc_easy"], "bits_per_byte": 2.0}
-    return {"model": model, "seed": seed, "scores": made, "cuts": [], **common}
+    return {"model": model, "seed": seed, "scores": made, "truncated": [], **common}
 
 
 CONTROLS = [row(name, 0, swde=0.0, arc=20.0, squad=50.0) for name in benchmarks.CONTROLS]
@@ -73,7 +75,7 @@ def test_others_have_to_be_on_par():
 
 
 def test_lines_at_chance_decide_nothing():
-    """Silence has 50 in SQuAD v2's F1: to be less silent than it is no retrieval."""
+    """The null model has 50 in SQuAD v2's F1: fewer empty answers than its are no retrieval."""
     assert verdict(10.0, 11.0, squad=(50.0, 20.0)).holds is False
     assert "SQuAD" not in verdict(10.0, 11.0, squad=(50.0, 20.0)).ours
 
@@ -89,10 +91,10 @@ def test_without_controls_or_scores_nothing_is_decided():
 def test_the_table_says_what_data_it_was():
     seen = row("toeplitz", 0, swde=1.0)
     seen["scores"]["SWDE, contains"]["note"] = "another split"
-    seen["cuts"] = [
-        "swde: prompts cut 30 of 40",
-        "arc_easy: contexts cut 1 of 9",
-        "swde: answers cut 1 of 2",
+    seen["truncated"] = [
+        "swde: prompts truncated 30 of 40",
+        "arc_easy: contexts truncated 1 of 9",
+        "swde: completions truncated 1 of 2",
     ]
     line = next(line for line in benchmarks.table([seen]) if "SWDE" in line["benchmark"])
     assert line["benchmark"] == "SWDE, contains *"

@@ -60,7 +60,7 @@ def place(trained, tmp_path_factory):
 
 
 def test_all_runs_are_shown_and_the_bad_ones_marked(place):
-    status, _, found = call(place[1], "/api/places")
+    status, _, found = call(place[1], "/api/list")
     assert status == 200
     told = {run["name"]: run for run in found["runs"]}
     assert set(told) >= {"good", *BAD, "na\\udcefve", "bad metrics", "bad directory"}
@@ -111,7 +111,7 @@ def test_each_panel_says_what_is_wrong_with_its_own_file(place):
     assert "text" in found["sample"] or SAMPLES in found["sample"]
     for name in ("weights", "tokenizer", "config"):
         wish = {"model": f"bad {name}", "prompt": "x", "new": 2}
-        status, _, found = call(address, "/api/write", wish)
+        status, _, found = call(address, "/api/generate", wish)
         assert status == 400, name
         assert "damaged" in found["error"]
         status, _, found = call(address, f"/api/filters?name=bad%20{name}")
@@ -138,14 +138,19 @@ def test_odd_requests(place):
         {"new": 10**400},
         {"model": "\ud800"},
     ):
-        status, _, found = call(address, "/api/write", {"model": "good", "new": 1, **fields})
+        status, _, found = call(address, "/api/generate", {"model": "good", "new": 1, **fields})
         assert status in (200, 400, 404, 422), fields
         if status == 200:
             assert '"error"' not in found
-    for fields in ({"text": "\ud800"}, {"held": "\ud800"}, {"text": "\0"}, {"text": "x" * 20_000}):
+    for fields in (
+        {"text": "\ud800"},
+        {"linearization": "\ud800"},
+        {"text": "\0"},
+        {"text": "x" * 20_000},
+    ):
         status, _, _ = call(address, "/api/reach", {"model": "good", "text": "x", **fields})
         assert status in (200, 400, 422), fields
-    status, _, _ = call(address, "/api/write", "[" * 50_000)
+    status, _, _ = call(address, "/api/generate", "[" * 50_000)
     assert status in (400, 422)
 
 

@@ -21,7 +21,7 @@ from toeplix.training.logs import METRICS
 
 pytestmark = pytest.mark.slow
 
-VIEWS = ("runs", "write", "symbols", "filters", "reach", "claims")
+VIEWS = ("runs", "generate", "symbols", "filters", "reach", "claims")
 CANVASES = {
     "runs": ["runs-chart"],
     "symbols": ["symbols-plane"],
@@ -203,29 +203,29 @@ def test_a_growing_run_is_followed(browser, place):
 
 
 def test_text_is_written_looked_at_and_stopped(browser, place):
-    with opened(browser, place[1], "write") as page:
+    with opened(browser, place[1], "generate") as page:
         prompt = "one <img src=x onerror=alert(1)>"
-        page.fill("#write-prompt", prompt)
-        page.fill("#write-new", "2000")
-        page.fill("#write-temperature", "0")  # this model then never ends
+        page.fill("#generate-prompt", prompt)
+        page.fill("#generate-new", "2000")
+        page.fill("#generate-temperature", "0")  # this model then never ends
         page.select_option("#model", "first")
-        page.click("#write-go")
-        written = "#write-text span:not(.prompt)"
+        page.click("#generate-go")
+        written = "#generate-text span:not(.prompt)"
         page.wait_for_selector(f"{written}:nth-of-type(n+40)", state="attached")
-        page.click("#write-stop")
-        page.wait_for_selector("#write-stop:disabled")
+        page.click("#generate-stop")
+        page.wait_for_selector("#generate-stop:disabled")
         count = page.locator(written).count()
         page.wait_for_timeout(200)
         assert page.locator(written).count() == count < 2000
-        given = page.locator("#write-text span.prompt").all_inner_texts()
+        given = page.locator("#generate-text span.prompt").all_inner_texts()
         assert "".join(given) == prompt
-        assert page.query_selector("#write-text img") is None
-        page.focus("#write-text span:first-child")
+        assert page.query_selector("#generate-text img") is None
+        page.focus("#generate-text span:first-child")
         page.keyboard.press("ArrowRight")
-        second = page.inner_text("#write-side")
+        second = page.inner_text("#generate-side")
         page.keyboard.press("End")
-        assert page.inner_text("#write-side") != second
-        assert page.locator("#write-side tbody tr").count() == 8
+        assert page.inner_text("#generate-side") != second
+        assert page.locator("#generate-side tbody tr").count() == 8
 
 
 def test_the_curve_goes_round_as_often_as_is_proven(browser, place):
@@ -285,8 +285,8 @@ def test_a_problem_is_said(browser, place):
         page.select_option("#model", f"{ODD}, step-24")
         wait_drawn(page, "filters-curve")
         assert page.is_hidden("#problem")
-        page.click("#tab-write")
-        page.click("#write-go")
+        page.click("#tab-generate")
+        page.click("#generate-go")
         page.wait_for_selector("#problem:not([hidden])")
         assert "holds no tokenizer" in page.inner_text("#problem")
 
@@ -328,7 +328,7 @@ def test_a_problem_stays_in_its_own_tab(browser, mixed):
         page.wait_for_selector("#problem:not([hidden])")
         words = page.inner_text("#problem")
         assert "only Toeplitz models have a linear path" in words
-        for view in ("runs", "write", "claims"):
+        for view in ("runs", "generate", "claims"):
             page.click(f"#tab-{view}")
             assert page.is_hidden("#problem"), view
         page.click("#tab-reach")
@@ -339,7 +339,7 @@ def test_a_problem_stays_in_its_own_tab(browser, mixed):
         page.select_option("#model", "plain")
         page.wait_for_selector("#problem:not([hidden])")
         assert page.locator("#reach-text span").count() == 0, "what another model gave"
-        page.click("#tab-write")
+        page.click("#tab-generate")
         page.select_option("#model", "good")
         page.click("#tab-reach")
         wait_drawn(page, "reach-strip")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from toeplix import Model, build
-from toeplix.explorer.reach import HELD, LONGEST, arrivals, reach
+from toeplix.explorer.reach import LINEARIZATIONS, MAX_POSITIONS, arrivals, reach
 
 SHAPES = {
     "flat": {},
@@ -68,7 +68,7 @@ def test_the_path_is_a_product_of_matrices(shape, time):
     blocks = path.reshape(time, 8, time, 8)
     x = model.embedding(tokens)
     expected = torch.stack([(blocks[:, :, s] @ x[s]).norm(dim=1) for s in range(time)], 1)
-    torch.testing.assert_close(reach(model, tokens, "filters"), expected)
+    torch.testing.assert_close(reach(model, tokens, "filters_only"), expected)
 
 
 @torch.no_grad()
@@ -84,14 +84,14 @@ def test_in_a_flat_model_it_is_one_filter():
             for lag in range(13)
         ]
     )
-    found = reach(model, tokens, "filters")
+    found = reach(model, tokens, "filters_only")
     sizes = model.embedding(tokens).norm(dim=1)
     torch.testing.assert_close(found, toeplitz_matrix(taps.abs(), 13) * sizes)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_held_at_the_text_it_adds_up_to_the_model(shape):
+def test_fixed_at_the_text_it_adds_up_to_the_model(shape):
     """Without channel layers and biases, all that arrives is the residual stream of the model."""
     model = fresh(**SHAPES[shape], final_norm=False)
     for name, value in model.named_parameters():
@@ -101,12 +101,12 @@ def test_held_at_the_text_it_adds_up_to_the_model(shape):
         block.channel_mixer[-1].weight.zero_()
         block.channel_mixer[-1].bias.zero_()
     tokens = torch.randint(20, (11,))
-    torch.testing.assert_close(arrivals(model, tokens, "text"), model.encode(tokens[None])[0])
+    torch.testing.assert_close(arrivals(model, tokens, "at_text"), model.encode(tokens[None])[0])
 
 
-@pytest.mark.parametrize("held", HELD)
-def test_nothing_arrives_from_the_future(held):
-    found = reach(fresh(heads=2), torch.randint(20, (40,)), held)
+@pytest.mark.parametrize("linearization", LINEARIZATIONS)
+def test_nothing_arrives_from_the_future(linearization):
+    found = reach(fresh(heads=2), torch.randint(20, (40,)), linearization)
     assert found.shape == (40, 40)
     assert found.triu(1).abs().max() <= 1e-12 * found.max()
     assert (found.diagonal() > 0).all()
@@ -117,7 +117,9 @@ def test_what_is_refused():
         reach(
             build(Model(arch="linear", vocab=20, context=8, dim=8, depth=1)), torch.zeros(3).long()
         )
-    with pytest.raises(ValueError, match="held='all' must be one of text, filters"):
+    with pytest.raises(
+        ValueError, match="linearization='all' must be one of at_text, filters_only"
+    ):
         reach(fresh(), torch.zeros(3).long(), "all")
-    with pytest.raises(ValueError, match=f"at most {LONGEST}"):
-        reach(fresh(), torch.zeros(LONGEST + 1).long())
+    with pytest.raises(ValueError, match=f"at most {MAX_POSITIONS}"):
+        reach(fresh(), torch.zeros(MAX_POSITIONS + 1).long())

@@ -187,7 +187,7 @@ def test_bench_complains_before_it_measures(tmp_path, monkeypatch, capsys):
         ["report", "--figures", ""],
         ["spectrum", "."],  # but this one is no checkpoint
         ["spectrum", ".", "--out", ""],
-        ["eval", "silence", "--out", ""],
+        ["eval", "null", "--out", ""],
         ["demo", "--out", ""],
         ["train", "--out", ""],
         ["run", "window", "--results", ""],

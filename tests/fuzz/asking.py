@@ -36,7 +36,7 @@ async def _pages(app: Any, sound: bool) -> int:
 
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        found = await _asked(client, "GET", "/api/places")
+        found = await _asked(client, "GET", "/api/list")
         listed = json.loads(found.text) if found.status_code == 200 else {}
         names = [each["name"] for each in listed.get("runs", [])]
         if sound and SOUND not in names:
@@ -48,7 +48,7 @@ async def _pages(app: Any, sound: bool) -> int:
         for name in listed.get("models", []):
             await _asked(client, "GET", "/api/filters", params={"name": name})
             wish = {"model": name, "prompt": "one", "new": 2}
-            await _asked(client, "POST", "/api/write", json=wish)
+            await _asked(client, "POST", "/api/generate", json=wish)
     return 0
 
 

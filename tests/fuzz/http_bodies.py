@@ -8,7 +8,7 @@ FIELDS = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "n", "max_tokens", "seed"),
     *("stop", "stream", "stream_options", "user", "presence_penalty", "logit_bias", "echo"),
     *("logprobs", "suffix", "best_of", "tools", "response_format", "model", "prompt", "messages"),
-    *("new", "text", "held", "unknown", "\ud800", "x" * 300),
+    *("new", "text", "linearization", "unknown", "\ud800", "x" * 300),
 )
 
 

@@ -178,7 +178,7 @@ def _known(address: str) -> tuple[Surface, tuple[str, dict[str, Any]]]:
         posts = [(path, body | {"model": model["id"]}) for path, body in SERVER.posts]
         asked = {"model": model["id"], "prompt": "to be or", "max_tokens": 8, "temperature": 0}
         return Surface(gets=SERVER.gets, posts=posts), ("/v1/completions", asked)
-    places = json.loads(_got(address, "/api/places"))
+    places = json.loads(_got(address, "/api/list"))
     run, model = places["runs"][0]["name"], places["models"][0]
     query = urllib.parse.urlencode({"name": model})
     layer = json.loads(_got(address, f"/api/filters?{query}"))["rows"][0]["layer"]

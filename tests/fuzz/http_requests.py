@@ -62,7 +62,7 @@ def explorer_surface(run: str, model: str, layer: str) -> Surface:
         gets=[
             ("/", {}),
             ("/page/main.js", {}),
-            ("/api/places", {}),
+            ("/api/list", {}),
             ("/api/metrics", {"name": run, "cursor": ""}),
             ("/api/settings", {"name": run}),
             ("/api/filters", {"name": model}),
@@ -70,8 +70,8 @@ def explorer_surface(run: str, model: str, layer: str) -> Surface:
             ("/figures/index-laptop.svg", {}),
         ],
         posts=[
-            ("/api/write", {"model": model, "prompt": "one", "new": 3, "seed": 1}),
-            ("/api/reach", {"model": model, "text": "one two", "held": "text"}),
+            ("/api/generate", {"model": model, "prompt": "one", "new": 3, "seed": 1}),
+            ("/api/reach", {"model": model, "text": "one two", "linearization": "at_text"}),
         ],
     )
 

@@ -41,7 +41,7 @@ def faults():
 
 @pytest.fixture
 def server(tmp_path):
-    limits = Limits(rows=16, tokens=20, prompt=400, body=40_000, patience=5.0)
+    limits = Limits(max_batch=16, max_tokens=20, max_prompt=400, max_body=40_000, body_timeout=5.0)
     with running(open_service(tiny(tmp_path / "model"), "tiny", limits)) as server:
         yield server.url
 

@@ -28,7 +28,14 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(checkpoint):
-    limits = Limits(rows=6, queue=40, tokens=400, prompt=300, choices=8, body=4000)
+    limits = Limits(
+        max_batch=6,
+        max_waiting=40,
+        max_tokens=400,
+        max_prompt=300,
+        max_choices=8,
+        max_body=4000,
+    )
     with running(open_service(checkpoint, "tiny", limits)) as server:
         yield server
 

@@ -54,7 +54,7 @@ def both_run(url, seconds=60.0):
     until = time.monotonic() + seconds
     asked = f"GET /metrics HTTP/1.1\r\nHost: localhost\r\n{KEY}\r\nConnection: close\r\n\r\n"
     while time.monotonic() < until:
-        if b"toeplix_rows_running 2.0" in exchange(url, asked.encode())[2]:
+        if b"toeplix_sequences_running 2.0" in exchange(url, asked.encode())[2]:
             return True
     return False
 

@@ -181,7 +181,8 @@ def test_a_failure_is_told_without_its_words_and_others_go_on(server, service, m
 @pytest.fixture
 def strict(checkpoint):
     """A server that takes little, with a key, and whose model waits."""
-    service = open_service(checkpoint, "tiny", Limits(rows=1, queue=2, tokens=50, timeout=PATIENT))
+    limits = Limits(max_batch=1, max_waiting=2, max_tokens=50, timeout=PATIENT)
+    service = open_service(checkpoint, "tiny", limits)
     service.model.step = Valve(service.model)
     with running(service, key="right") as server:
         yield server
@@ -241,7 +242,7 @@ def test_metrics(server):
     status, _, body = exchange(server, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert status == 200
     for name in (
-        b"toeplix_rows_running 0.0",
+        b"toeplix_sequences_running 0.0",
         b"toeplix_new_tokens_total",
         b"toeplix_requests_total",
     ):
@@ -250,7 +251,7 @@ def test_metrics(server):
 
 def test_weights_that_are_no_numbers_are_no_answer(checkpoint):
     """A damaged model fails its own requests, not the server."""
-    service = open_service(checkpoint, "tiny", Limits(tokens=20))
+    service = open_service(checkpoint, "tiny", Limits(max_tokens=20))
     with torch.no_grad():
         service.model.head.weight.fill_(float("nan"))
     with running(service) as server:

@@ -86,7 +86,7 @@ def test_a_row_that_goes_bad_among_others(value, sampling):
 @pytest.fixture
 def damaged(checkpoint):
     """A server whose model is not a number after one token, which no text has."""
-    service = open_service(checkpoint, "tiny", Limits(tokens=20))
+    service = open_service(checkpoint, "tiny", Limits(max_tokens=20))
     with torch.no_grad():
         service.model.embedding.weight[service.tokenizer.pad] = float("nan")
     with running(service) as server:

@@ -24,7 +24,7 @@ EXAMPLES = 8  # of an operation, when fuzzing
 
 @pytest.fixture(scope="module")
 def locked(checkpoint):
-    service = open_service(checkpoint, "tiny", Limits(rows=16, tokens=8))
+    service = open_service(checkpoint, "tiny", Limits(max_batch=16, max_tokens=8))
     with running(service, key="sesame") as server:
         yield server
 

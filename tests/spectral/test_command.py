@@ -15,7 +15,7 @@ from toeplix import Model, build, save
 from toeplix.files import DamagedFile
 from toeplix.profiling.bench import spectrum as bench
 from toeplix.reports import filters as layers_module
-from toeplix.reports import spectrum_page, spectrum_rows
+from toeplix.reports import spectrum_page, spectrum_rows, spectrum_table
 from toeplix.reports.errata import TABLE, published_rule, sampled, table
 from toeplix.reports.filters import Layer, layers
 
@@ -37,7 +37,7 @@ def test_from_a_checkpoint_to_a_page(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "blocks.1, head 3" in done.stdout
     written = {file.name for file in (tmp_path / "seen").iterdir()}
-    pictures = {f"{name}.{kind}" for name in spectrum_page.PICTURES for kind in ("svg", "png")}
+    pictures = {f"{name}.{kind}" for name in spectrum_page.FIGURES for kind in ("svg", "png")}
     assert written == {"index.html", "rows.json", *pictures}
     rows = json.loads((tmp_path / "seen" / "rows.json").read_text())["rows"]
     assert len(rows) == 8
@@ -94,11 +94,15 @@ def test_a_row_says_where_the_index_went():
     shifted = torch.zeros(1, 1, 16)
     shifted[0, 0, 3] = 1.0
     row = spectrum_rows.rows([Layer(name="a", kernel=shifted)], "decay")[0]
-    assert (row["index"], row["z_start"], spectrum_page.left(row)) == (-3, None, "-3 from start")
-    assert spectrum_page.shift(row) == "3 (+1.00)"
-    assert spectrum_page.condition(row) == "singular"
-    assert spectrum_page.recent(row, 16) == "100%"
-    assert spectrum_page.recent(row, 2) == "0%"
+    assert (row["index"], row["z_start"], spectrum_table.index_change(row)) == (
+        -3,
+        None,
+        "-3 from start",
+    )
+    assert spectrum_table.nearest_shift(row) == "3 (+1.00)"
+    assert spectrum_table.condition(row) == "singular"
+    assert spectrum_table.energy_in(row, 16) == "100%"
+    assert spectrum_table.energy_in(row, 2) == "0%"
 
 
 def test_bad_weights_are_named(tmp_path):

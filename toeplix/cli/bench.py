@@ -1,4 +1,4 @@
-"""`toeplix bench ...`: speed and memory on this machine, as ratios to what one would use instead."""
+"""`toeplix bench ...`: throughput, latency and memory on this machine, as ratios to alternatives."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,7 @@ bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is
 MAX_AMOUNT = 1e6  # seconds or megabytes
 
 
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads; default: what PyTorch takes.")
-]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: PyTorch's.")]
 Out = Annotated[Path | None, typer.Option(help="Also write the JSON document to this file.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace --out even if toeplix did not write it.")
@@ -35,7 +33,7 @@ def ops(
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes, about three minutes.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="All sizes, the largest too: long.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All sizes; takes long.")] = False,
     seconds: Annotated[
         float,
         typer.Option(min=0.01, max=MAX_AMOUNT, help="Time for each contender at each size."),
@@ -44,7 +42,7 @@ def ops(
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """The causal Toeplitz product beside the alternatives a user has, as ratios.
+    """Compare the causal Toeplitz product with its alternatives, as ratios.
 
     Prints tables of time, memory and decoding speed, and as its last line all of it as JSON.
     """
@@ -69,7 +67,7 @@ def ops(
 def prefill(
     tokens: Annotated[
         list[int] | None,
-        typer.Argument(help="Lengths of the prompt; default: 4096 16384. 65536 takes long."),
+        typer.Argument(help="Prompt lengths; default: 4096 16384. 65536 takes long."),
     ] = None,
     dim: Annotated[int, typer.Option(min=4, help="Width of both models.")] = 512,
     depth: Annotated[int, typer.Option(min=1, help="Layers of both models.")] = 16,
@@ -77,7 +75,7 @@ def prefill(
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Reading a prompt, batch 1, beside Hugging Face's Llama of the same width: time and memory."""
+    """Compare prefill at batch size 1 with Hugging Face's Llama of the same width: time and memory."""
     from toeplix.profiling.bench import inference
 
     console = _console(threads)
@@ -89,7 +87,7 @@ def prefill(
 @bench.command()
 def decode(
     contexts: Annotated[
-        list[int] | None, typer.Argument(help="Positions of the past; default: 2048 8192 32768.")
+        list[int] | None, typer.Argument(help="Context lengths; default: 2048 8192 32768.")
     ] = None,
     dim: Annotated[int, typer.Option(min=4, help="Width of all models.")] = 512,
     depth: Annotated[int, typer.Option(min=1, help="Layers of all models.")] = 16,
@@ -97,7 +95,7 @@ def decode(
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Writing one token after another, batch 1: near-linear, a history, concatenating, and Llama."""
+    """Compare decoding at batch size 1: near-linear, with a history, by concatenation, and Llama."""
     from toeplix.profiling.bench import inference
 
     console = _console(threads)
@@ -110,8 +108,8 @@ def decode(
 def training(
     dim: Annotated[int, typer.Option(min=8, help="Width of all models.")] = 512,
     depth: Annotated[int, typer.Option(min=1, help="Layers of all models.")] = 16,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences in a step.")] = 8,
-    context: Annotated[int, typer.Option(min=2, help="Tokens in a sequence.")] = 512,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 8,
+    context: Annotated[int, typer.Option(min=2, help="Tokens per sequence.")] = 512,
     seconds: Annotated[
         float, typer.Option(min=0.1, max=MAX_AMOUNT, help="Time for each model.")
     ] = 10.0,
@@ -119,7 +117,7 @@ def training(
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """A training step of the paper's models and of the Transformer, Mamba 2 and Hyena beside them."""
+    """Compare training steps of the paper's models, the Transformer, Mamba 2 and Hyena."""
     from toeplix.profiling.bench import training as steps
 
     console = _console(threads)
@@ -135,15 +133,17 @@ def tokenizing(
         typer.Argument(help="Text to encode, named as in `toeplix data build`; default: python."),
     ] = None,
     megabytes: Annotated[
-        float, typer.Option(min=0.1, max=MAX_AMOUNT, help="How much of it.")
+        float, typer.Option(min=0.1, max=MAX_AMOUNT, help="Megabytes of text.")
     ] = 8.0,
-    vocab: Annotated[int, typer.Option(min=260, max=2**24, help="Size of the tokenizer.")] = 8000,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
-    processes: Annotated[int | None, typer.Option(min=1, help="Ours; default: one a core.")] = None,
+    vocab: Annotated[int, typer.Option(min=260, max=2**24, help="Vocabulary size.")] = 8000,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 5,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes of toeplix; default: one per core.")
+    ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Building a token store beside `datasets.map` with the same tokenizer, as ratios."""
+    """Compare building a token store with `datasets.map` and the same tokenizer, as ratios."""
     from toeplix.profiling.bench import tokenizing as building
 
     _check(out, overwrite)
@@ -160,7 +160,7 @@ def spectrum(
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Certified indices of filters beside companion roots and uniform sampling."""
+    """Compare certified indices of filters with companion roots and uniform sampling."""
     from toeplix.profiling.bench import spectrum as filters
 
     _check(out, overwrite)
@@ -171,18 +171,20 @@ def spectrum(
 def evaluating(
     data_root: Annotated[
         Path | None,
-        typer.Option(help="Where ARC-Easy-Test.jsonl is; default: random words of such lengths."),
+        typer.Option(
+            help="Directory of ARC-Easy-Test.jsonl; default: random words of the same lengths."
+        ),
     ] = None,
-    questions: Annotated[int, typer.Option(min=1, help="How many.")] = 2376,
+    questions: Annotated[int, typer.Option(min=1, help="Number of questions.")] = 2376,
     dim: Annotated[int, typer.Option(min=4, help="Width of the model.")] = 128,
     depth: Annotated[int, typer.Option(min=1, help="Layers of the model.")] = 4,
-    vocab: Annotated[int, typer.Option(min=260, max=2**24, help="Size of the tokenizer.")] = 8000,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of every contender.")] = 5,
+    vocab: Annotated[int, typer.Option(min=260, max=2**24, help="Vocabulary size.")] = 8000,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 5,
     threads: Threads = None,
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Evaluating ARC-Easy beside the pure forward passes that it needs, as ratios."""
+    """Compare the evaluation of ARC-Easy with the forward passes of its requests, as ratios."""
     from toeplix.profiling.bench import evaluation as scoring
 
     _check(out, overwrite)
@@ -193,23 +195,23 @@ def evaluating(
 @bench.command()
 def serve(
     clients: Annotated[
-        list[int] | None, typer.Argument(help="Clients at a time; default: 1 4 16.")
+        list[int] | None, typer.Argument(help="Concurrent clients; default: 1 4 16.")
     ] = None,
-    streams: Annotated[int, typer.Option(min=1, help="In the lasting part.")] = 64,
+    streams: Annotated[int, typer.Option(min=1, help="Concurrent streams of the load test.")] = 64,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=MAX_AMOUNT, help="How long it lasts.")
+        float, typer.Option(min=0.1, max=MAX_AMOUNT, help="Duration of the load test.")
     ] = 60.0,
-    new: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 160,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of every number of clients.")] = 3,
+    new: Annotated[int, typer.Option(min=2, help="New tokens of a completion.")] = 160,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions for each number of clients.")] = 3,
     dim: Annotated[int, typer.Option(min=8, help="Width of the model.")] = 512,
     depth: Annotated[int, typer.Option(min=1, help="Layers of the model.")] = 8,
-    context: Annotated[int, typer.Option(min=2, help="Taps of its filters.")] = 512,
-    vocab: Annotated[int, typer.Option(min=270, max=2**24, help="Tokens.")] = 8000,
+    context: Annotated[int, typer.Option(min=2, help="Taps of the filters.")] = 512,
+    vocab: Annotated[int, typer.Option(min=270, max=2**24, help="Vocabulary size.")] = 8000,
     threads: Threads = None,
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """`toeplix serve` under load: many clients beside one, and whether every answer is right."""
+    """Measure `toeplix serve` under load, and check that every completion is correct."""
     from toeplix.config import Model
     from toeplix.profiling.bench import serving
 
@@ -239,13 +241,13 @@ def _console(threads: int | None) -> Console:
 
 
 def _check(out: Path | None, overwrite: bool) -> None:
-    """Before minutes of measuring, not after them."""
+    """Raise ValueError if a package is missing, before minutes of measuring instead of after them."""
     if out is not None:
         check_output(out, overwrite=overwrite)
 
 
 def _report(document: dict[str, Any], out: Path | None, overwrite: bool) -> None:
-    """The document as the last line, for programs."""
+    """Print the JSON document as the last line, and write it to --out."""
     document = {"origin": MARK, **document}
     if out is not None:
         text = json.dumps(document, indent=1) + "\n"

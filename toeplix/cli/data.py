@@ -1,4 +1,4 @@
-"""`toeplix data`: text to a token store, and a look into it."""
+"""`toeplix data`: build, show and verify token stores."""
 
 import itertools
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from toeplix.data.building import Report
 
 data = typer.Typer(
-    help="Turn text into a token store to train on, and look into it.", no_args_is_help=True
+    help="Build, show and verify token stores, the training data.", no_args_is_help=True
 )
 MAX_SHOWN_CHARACTERS = 300  # characters of a row
 
@@ -37,18 +37,21 @@ def build(
         ),
     ],
     out: Annotated[str, typer.Option(metavar="DIR", help="Directory of the store.")],
-    vocab: Annotated[int, typer.Option(help="Size of the tokenizer that is trained.")] = 8000,
+    vocab: Annotated[
+        int, typer.Option(help="Vocabulary size of the tokenizer that is trained.")
+    ] = 8000,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Take this Hugging Face tokenizer instead, by name or directory."),
+        typer.Option(help="Use this Hugging Face tokenizer instead, by name or directory."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes that encode; default: one a core.")
+        int | None, typer.Option(min=1, help="Encoding processes; default: one per core.")
     ] = None,
     val_fraction: Annotated[
-        float, typer.Option(help="Share of documents kept from training, by a hash of the text.")
+        float,
+        typer.Option(help="Fraction of documents for validation, selected by a hash of the text."),
     ] = 0.01,
-    field: Annotated[str, typer.Option(help="Field or column that holds the text.")] = "text",
+    field: Annotated[str, typer.Option(help="Field or column with the text.")] = "text",
     limit: Annotated[int | None, typer.Option(help="Read only so many documents.")] = None,
 ) -> None:
     """Build a token store.
@@ -83,10 +86,10 @@ def build(
 @data.command()
 def show(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A token store.")],
-    context: Annotated[int, typer.Option(min=1, max=2**24, help="Positions of a row.")] = 128,
-    rows: Annotated[int, typer.Option(min=0, help="Rows to show of each kind.")] = 2,
+    context: Annotated[int, typer.Option(min=1, max=2**24, help="Tokens per sequence.")] = 128,
+    rows: Annotated[int, typer.Option(min=0, help="Sequences to show, padded and packed.")] = 2,
 ) -> None:
-    """Counts, bytes per token, and a few rows as a model sees them, padded and packed."""
+    """Show counts, bytes per token, and some sequences as a model reads them, padded and packed."""
     from toeplix.data import Packed, Padded, Store
 
     store = Store.open(_named(directory))
@@ -112,7 +115,7 @@ def check(
 ) -> None:
     """Read every file of a store and compare its sha256 with the manifest.
 
-    `toeplix train` does this too, once, unless it is told `--no-verify`.
+    `toeplix train` does this too, once, unless `--no-verify` is given.
     """
     from toeplix.data import Store
 
@@ -122,7 +125,7 @@ def check(
 
 
 def _named(directory: str) -> Path:
-    """Not the current directory because a variable was empty."""
+    """Reject an empty name, such as that of an unset variable, which would be the current directory."""
     if not directory:
         raise ValueError("the directory of the store has no name: give one, '.' for this one")
     return Path(directory)

@@ -1,4 +1,4 @@
-"""`toeplix eval`: benchmarks, with the stock lm-evaluation-harness."""
+"""`toeplix eval`: benchmarks of the unmodified lm-evaluation-harness."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,29 +12,29 @@ def evaluate(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Checkpoints: a run, a model, a causal language model of Hugging Face, "
-            "by directory or by name, or silence: one that says nothing, to compare with."
+            help="Checkpoints: a run, a model, a causal language model of Hugging Face (directory or "
+            "name), or null: a baseline whose completions are empty."
         ),
     ],
     tasks: Annotated[
         str,
         typer.Option(
             help="Tasks, groups and tags of the harness, separated by commas; "
-            "toeplix-paper: those of the paper's table."
+            "toeplix-paper: the tasks of the paper's table."
         ),
     ] = "toeplix-paper",
     data_root: Annotated[
         Path | None,
-        typer.Option(help="Where published files of the data sets are; default: the hub's data."),
+        typer.Option(help="Directory of the data sets' published files; default: the hub's data."),
     ] = None,
     available: Annotated[
-        bool, typer.Option("--available", help="Leave out tasks whose data are missing.")
+        bool, typer.Option("--available", help="Skip tasks whose data are missing.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only so many questions of each task.")
+        int | None, typer.Option(min=1, help="Evaluate only so many questions of each task.")
     ] = None,
     batch: Annotated[
-        str, typer.Option(help="Rows of a batch, or auto. Results do not depend on it.")
+        str, typer.Option(help="Batch size, or auto. Results do not depend on it.")
     ] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
     out: Annotated[
@@ -46,7 +46,7 @@ def evaluate(
 ) -> None:
     """Evaluate models on benchmarks, side by side.
 
-    Everything about a task is the harness's own. Prompts hold no examples beyond the task's own.
+    Tasks and metrics are those of the harness, evaluated zero-shot.
     """
     from toeplix.evaluation import harness, table
     from toeplix.files import check_output, ensure_directory
@@ -69,13 +69,13 @@ def evaluate(
         if out is not None:
             report.save(out, overwrite=overwrite)
     console = Console()
-    console = console if console.is_terminal else Console(width=140)  # a file has room
+    console = console if console.is_terminal else Console(width=140)  # for files
     console.print(table.full_table(report.rows))
     if (drawn := table.paper_table(report.rows)) is not None:
         console.print(drawn)
     for heading, lines in (
-        ("left out", report.missing),
-        ("cut to fit the context", report.cuts),
+        ("skipped", report.missing),
+        ("truncated to the context", report.truncations),
         ("data", [f"{name}: {note}" for name, note in report.notes.items()]),
     ):
         for line in lines:

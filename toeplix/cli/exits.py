@@ -1,14 +1,14 @@
-"""How a command ends: its exit status, and one line on standard error when something went wrong.
+"""Exit statuses of commands, and the one line on standard error that describes a failure.
 
-    0    done
-    2    foreseen: bad arguments, damaged files, missing packages, no room on disk, too little memory
-    70   unforeseen: a defect of this program. The line names a log file with the traceback
+    0    success
+    2    expected errors: bad arguments, damaged files, missing packages, full disks, too little memory
+    70   unexpected errors, defects of this program; the line names a log file with the traceback
     130  interrupted (Ctrl-C)
-    141  whoever read standard output has gone (`toeplix ... | head -1`): nothing is said
+    141  the reader of standard output has closed it (`toeplix ... | head -1`); nothing is printed
 
-TOEPLIX_DEBUG=1 shows the traceback of 2 and 70 on the screen. Nothing here may fail itself, whatever is
-closed, full or read-only. A stream that is closed (`>&-`) is opened as /dev/null: otherwise the next file
-that is opened would get its number, and what is printed would be written into it.
+TOEPLIX_DEBUG=1 prints the traceback of 2 and 70. Nothing here may fail itself, whatever is closed, full
+or read-only. A stream that is closed (`>&-`) is opened as /dev/null: otherwise the next file that is
+opened would get its number, and output would be written into that file.
 """
 
 import contextlib
@@ -30,16 +30,16 @@ MAX_LINE = 1000  # characters of a message
 KEPT_LOGS = 50
 LOG_PREFIX = "error-"
 
-# the extra that brings a module; training brings all others
+# the extra that installs a module; `train` installs all others
 EXTRAS = {"lm_eval": "eval", "matplotlib": "figures", "scipy": "experiments"}
-# the class above all complaints about arguments, wherever this version of typer keeps it
+# the base class of all errors about arguments, whose module depends on the version of typer
 Complaint: type[Exception] = typer.BadParameter.__mro__[2]
-# what PyTorch says, as a RuntimeError, of sizes that no memory has room for
+# parts of the messages of PyTorch's RuntimeError for sizes that exceed the memory
 TOO_LARGE = ("DefaultCPUAllocator", "out of memory", "Storage size calculation overflowed")
 
 
 def run(command: Callable[[], object]) -> None:
-    """Run a command; leave the process with its exit status unless that is 0."""
+    """Run a command, and exit with its status unless that is 0."""
     open_streams()
     before = _identity()
     try:
@@ -56,7 +56,7 @@ def run(command: Callable[[], object]) -> None:
 
 
 def open_streams() -> None:
-    """Standard streams that are open and can print any text: names of files need not be UTF-8."""
+    """Make standard streams usable: open, and able to print names that are not UTF-8."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -70,7 +70,7 @@ def open_streams() -> None:
 
 
 def ended_by(problem: BaseException) -> int:
-    """Say in one line what went wrong; the exit status that belongs to it."""
+    """Print an exception as one line, and return its exit status."""
     if isinstance(problem, typer.Abort):
         if not isinstance(problem.__cause__, EOFError):
             return INTERRUPTED
@@ -90,7 +90,7 @@ def ended_by(problem: BaseException) -> int:
 
 
 def explained(problem: BaseException) -> tuple[int, str]:
-    """The exit status of a problem, and what is said of it."""
+    """Return the exit status and the message of an exception."""
     if isinstance(problem, Complaint):
         return BAD_INPUT, problem.format_message()  # type: ignore[attr-defined]
     if isinstance(problem, ModuleNotFoundError):
@@ -108,7 +108,7 @@ def explained(problem: BaseException) -> tuple[int, str]:
 
 
 def one_line(text: str) -> str:
-    """A text as one line that any terminal takes, without its control characters."""
+    """Return a text as one line without control characters."""
     line = " ".join(text.split())
     line = line if len(line) <= MAX_LINE else line[: MAX_LINE - 4] + " ..."
     return "".join(
@@ -118,7 +118,7 @@ def one_line(text: str) -> str:
 
 
 def write_log(problem: BaseException) -> Path | None:
-    """The traceback in a file of the user's state directory, or else among temporary files."""
+    """Write the traceback to a file in the user's state directory, or else to a temporary file."""
     with contextlib.suppress(Exception):
         now = datetime.datetime.now().astimezone()
         from toeplix import __version__
@@ -136,7 +136,7 @@ def write_log(problem: BaseException) -> Path | None:
 
 
 def _log_folders() -> Iterator[Path]:
-    """Never the working directory, which `tempfile` falls back to."""
+    """Return directories for logs, never the working directory, which `tempfile` falls back to."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     if os.path.isabs(state):
         yield Path(state) / "toeplix"
@@ -175,11 +175,11 @@ def _words(problem: BaseException) -> str:
 
 
 def _left(leaving: SystemExit, before: tuple[int, int] | None) -> int:
-    """Of `sys.exit`, which typer and rich call too when nobody reads what they print."""
+    """Return the exit status of `sys.exit`, which typer and rich also call if the pipe is closed."""
     chain: BaseException | None = leaving
     while chain is not None:
-        gone = isinstance(chain, BrokenPipeError)
-        if gone and (_reader_is_gone() or _identity() != before):  # rich puts /dev/null there
+        closed = isinstance(chain, BrokenPipeError)
+        if closed and (_reader_is_gone() or _identity() != before):  # rich puts /dev/null there
             return NO_READER
         chain = chain.__cause__ or chain.__context__
     if leaving.code is None or isinstance(leaving.code, int):
@@ -189,7 +189,7 @@ def _left(leaving: SystemExit, before: tuple[int, int] | None) -> int:
 
 
 def _reader_is_gone() -> bool:
-    """Whether standard output or standard error is a pipe that nobody reads any more."""
+    """Return whether standard output or standard error is a pipe that its reader has closed."""
     for number in (1, 2):
         with contextlib.suppress(OSError, AttributeError):
             poll = select.poll()
@@ -213,7 +213,7 @@ def _say(line: str) -> None:
 
 
 def _flushed(status: int) -> int:
-    """Bring out what was printed, now: at the end of the interpreter it would be too late to complain."""
+    """Flush standard output while errors can still be reported, and return the exit status."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

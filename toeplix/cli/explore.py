@@ -1,4 +1,4 @@
-"""`toeplix explore`: a page on this machine, for looking at runs and models."""
+"""`toeplix explore`: a local web page for runs and models."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,20 +16,22 @@ def explore(
             metavar="[CHECKPOINT | RUNS]", help="A model, a run, or a directory of runs."
         ),
     ] = Path("runs"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8421,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free port.")] = 8421,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; anyone who reaches it can look.")
+        str,
+        typer.Option(help="Address to listen on; everybody who can reach it can read the page."),
     ] = "127.0.0.1",
-    results: Annotated[Path, typer.Option(help="Rows of experiments, for the claims.")] = Path(
-        "results"
-    ),
-    figures: Annotated[Path, typer.Option(help="Their drawings.")] = Path("figures"),
+    results: Annotated[
+        Path, typer.Option(help="Directory of the experiments' rows, for the claims.")
+    ] = Path("results"),
+    figures: Annotated[Path, typer.Option(help="Directory of their figures.")] = Path("figures"),
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Look at runs and models: a local page that needs no network.
+    """Explore runs and models on a local web page, without network access.
 
-    Loss curves while a run is training, text with the chance of every token, filters and their
-    symbols, which earlier tokens reach a token, and the paper's claims. Ctrl-C ends it.
+    The page shows loss curves during training, generated text with the probability of every token,
+    filters and their symbols, which earlier tokens a token reads, and the paper's claims. Ctrl-C
+    stops the server.
     """
     missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:

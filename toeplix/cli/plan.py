@@ -1,4 +1,4 @@
-"""`toeplix plan`: what a run will need, before it runs."""
+"""`toeplix plan`: the memory and time that a run will need."""
 
 import json
 from pathlib import Path
@@ -12,22 +12,27 @@ def plan(
         str,
         typer.Argument(metavar="RUN", help="A preset, a run.json, or the directory of a run."),
     ],
-    hardware: Annotated[str, typer.Option(help="cpu (this one, measured), h100, a100, v100.")] = (
-        "cpu"
-    ),
-    devices: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    hardware: Annotated[
+        str, typer.Option(help="cpu (of this machine, measured), h100, a100 or v100.")
+    ] = "cpu",
+    devices: Annotated[int, typer.Option(min=1, help="Number of devices.")] = 1,
     efficiency: Annotated[
-        float | None, typer.Option(help="Share of the peak that training reaches.")
+        float | None, typer.Option(help="Fraction of peak FLOP/s that training reaches.")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="float32, bfloat16 or float16, instead of the run's.")
+        str | None, typer.Option(help="float32, bfloat16 or float16; default: the run's.")
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows a device, instead.")] = None,
-    accumulate: Annotated[int | None, typer.Option(min=1, help="Batches a step, instead.")] = None,
-    parallel: Annotated[str | None, typer.Option(help="ddp or fsdp, instead.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Numbers for programs.")] = False,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows per device and forward pass; default: the run's."),
+    ] = None,
+    grad_accum_steps: Annotated[
+        int | None, typer.Option(min=1, help="Gradient accumulation steps; default: the run's.")
+    ] = None,
+    parallel: Annotated[str | None, typer.Option(help="ddp or fsdp; default: the run's.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Parameters, operations, memory and time of a run on given hardware."""
+    """Print parameters, FLOPs, memory and time of a run on given hardware."""
     from rich.console import Console
     from rich.table import Table
 
@@ -52,7 +57,7 @@ def plan(
     given = {
         "precision": precision,
         "batch": batch,
-        "grad_accum_steps": accumulate,
+        "grad_accum_steps": grad_accum_steps,
         "parallel": parallel,
     }
     run = changed(run, {key: value for key, value in given.items() if value is not None})

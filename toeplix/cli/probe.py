@@ -1,4 +1,4 @@
-"""`toeplix probe`: how much of its input is in the hidden state of a model."""
+"""`toeplix probe`: how much of its input a hidden state of a model retains."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ def probe(
     checkpoint: Annotated[
         Path,
         typer.Argument(
-            help="A model or run of ours, or any causal model of Hugging Face, by directory or name."
+            help="A toeplix model or run, or a causal model of Hugging Face, by directory or name."
         ),
     ],
     data: Annotated[
@@ -21,24 +21,27 @@ def probe(
         typer.Option(help="Text, as for `toeplix data build`, or a store of the model's tokens."),
     ] = "python",
     context: Annotated[int, typer.Option(min=2, help="Tokens of a text.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Steps in which a decoder learns.")] = 500,
-    batch: Annotated[int, typer.Option(min=2, help="Texts in a step.")] = 32,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of the decoder.")] = 500,
+    batch: Annotated[int, typer.Option(min=2, help="Texts per step.")] = 32,
     lr: Annotated[float, typer.Option(help="Learning rate of the decoder.")] = 1e-2,
     seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="Of decoder, untrained model and texts.")
+        int,
+        typer.Option(
+            min=0, max=MAX_SEED, help="Random seed of decoder, untrained model and texts."
+        ),
     ] = 0,
     results: Annotated[Path, typer.Option(help="Directory of rows to compare with.")] = Path(
         "results"
     ),
-    work: Annotated[Path, typer.Option(help="Where the text in the model's tokens lies.")] = Path(
+    work: Annotated[Path, typer.Option(help="Directory for the tokenized text.")] = Path(
         "runs/experiments"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Numbers for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """How much of a text is left in the hidden state of its last token.
+    """Measure how much of a text the hidden state of its last token retains.
 
-    The model is frozen, and a decoder learns to give the text back. Beside it: an untrained model of the
-    same shape, a decoder that sees nothing, and what the experiment `retention` found about our models.
+    The model is frozen, and a decoder learns to reconstruct the text. Controls: an untrained model of the
+    same shape, and a decoder without information. Results of the experiment `retention` are shown too.
     """
     import sys
 
@@ -49,7 +52,7 @@ def probe(
         context=context, steps=steps, batch=batch, lr=lr, seed=seed, warmup=min(20, steps)
     )
     checkpoint = text_probe.folder_of(checkpoint)
-    text_probe.opened(checkpoint)  # complaints about it come before text is prepared
+    text_probe.opened(checkpoint)  # fails before text is prepared
     store = text_probe.texts(checkpoint, data, work)
     found = text_probe.probe(checkpoint, store, how, lambda line: print(line, file=sys.stderr))
     ours = text_probe.beside(results)

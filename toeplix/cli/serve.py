@@ -1,4 +1,4 @@
-"""`toeplix serve`: a model behind OpenAI's HTTP endpoints."""
+"""`toeplix serve`: an OpenAI-compatible HTTP server for a model."""
 
 import os
 from pathlib import Path
@@ -16,28 +16,30 @@ def serve(
     checkpoint: Annotated[
         Path, typer.Argument(help="The directory of a run, or of a model with its tokenizer.")
     ],
-    host: Annotated[str, typer.Option(help="Address; others than loopback need a key.")] = (
+    host: Annotated[str, typer.Option(help="Address; any but loopback needs an API key.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
-    name: Annotated[str | None, typer.Option(help="Of the model; default: its directory's.")] = (
-        None
-    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free port.")] = 8000,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model; default: that of its directory.")
+    ] = None,
     key_file: Annotated[
         Path | None, typer.Option(help=f"A file with the API key; default: ${KEY}, or no key.")
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Answers written together.")] = 64,
-    queue: Annotated[int, typer.Option(min=1, help="Answers that may wait.")] = 256,
-    max_tokens: Annotated[int, typer.Option(min=1, help="New tokens of an answer.")] = 1024,
+    max_batch: Annotated[int, typer.Option(min=1, help="Sequences decoded together.")] = 64,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Sequences in the queue.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=1, help="New tokens of a completion.")] = 1024,
     max_prompt: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 16384,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2**20,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for an answer.")] = 300.0,
-    drain: Annotated[float, typer.Option(min=1, help="Seconds for answers after SIGTERM.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a completion.")] = 300.0,
+    drain: Annotated[
+        float, typer.Option(min=1, help="Seconds to complete requests after SIGTERM.")
+    ] = 60.0,
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="CPU threads of PyTorch.")
     ] = None,
 ) -> None:
-    """Answer over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health, /metrics."""
+    """Serve a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health, /metrics."""
     try:
         from toeplix.serving.limits import Limits
         from toeplix.serving.listening import listen
@@ -54,11 +56,11 @@ def serve(
 
         torch.set_num_threads(threads)
     limits = Limits(
-        rows=rows,
-        queue=queue,
-        tokens=max_tokens,
-        prompt=max_prompt,
-        body=max_body,
+        max_batch=max_batch,
+        max_waiting=max_waiting,
+        max_tokens=max_tokens,
+        max_prompt=max_prompt,
+        max_body=max_body,
         timeout=timeout,
         drain=drain,
     )
@@ -81,18 +83,18 @@ def serve(
 
 
 def _check_name(name: str | None) -> None:
-    """It is part of every answer, so it has to be text."""
+    """Raise ValueError if the name, which is part of every response, is not printable text."""
     if name is not None and not (name.isprintable() and 0 < len(name) <= MAX_NAME):
         shown = printable(name)[:80]
         raise ValueError(f"--name {shown!r}: 1 to {MAX_NAME} printable characters are needed")
 
 
 def _key(file: Path | None) -> str | None:
-    """From a file or the environment, where other users of the machine do not see it."""
+    """Return the API key from a file or the environment, where other users do not see it."""
     if file is None:
         key = os.environ.get(KEY)
     else:
-        with open(file, "rb") as opened:  # which may be of any kind and size
+        with open(file, "rb") as opened:  # of any kind and size
             key = opened.read(MAX_KEY + 2).decode("latin-1")
     if key is None:
         return None

@@ -1,4 +1,4 @@
-"""`toeplix spectrum`: the filters of a checkpoint, seen from above."""
+"""`toeplix spectrum`: spectral analysis of the filters of a checkpoint."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,19 +12,24 @@ def spectrum(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where figures, rows and the page go; default: CHECKPOINT/spectrum."),
+        typer.Option(
+            help="Directory for figures, rows and the page; default: CHECKPOINT/spectrum."
+        ),
     ] = None,
     figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Or print the table only.")
+        bool,
+        typer.Option(
+            "--figures/--no-figures", help="Write figures, rows and page, or only print the table."
+        ),
     ] = True,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
     ] = False,
     errata: Annotated[
-        bool, typer.Option("--errata", help="Show what is wrong with the paper's Table 1, instead.")
+        bool, typer.Option("--errata", help="Print the errata of the paper's Table 1 instead.")
     ] = False,
 ) -> None:
-    """Certified indices, invertibility and reach of every Toeplitz filter of a model.
+    """Certified indices, condition numbers and lags of every Toeplitz filter of a model.
 
     Prints a table; writes figures (SVG and PNG), rows.json and index.html.
     """
@@ -45,6 +50,7 @@ def spectrum(
         raise typer.BadParameter("name a checkpoint: toeplix spectrum runs/mine/model")
     from toeplix.files import check_output
     from toeplix.reports import filters, spectrum_page, spectrum_rows
+    from toeplix.reports.spectrum_table import COLUMNS, cells
 
     _installed("scipy", *(["matplotlib"] if figures else []))
     found, config = filters.read(checkpoint)
@@ -55,11 +61,11 @@ def spectrum(
     with console.status("") as status:
         rows = spectrum_rows.rows(found, start, lambda name: status.update(f"measuring {name}"))
     table = Table(title=f"{checkpoint}: filters start as {start}")
-    for number, column in enumerate(spectrum_page.COLUMNS):
-        last = number + 1 == len(spectrum_page.COLUMNS)
+    for number, column in enumerate(COLUMNS):
+        last = number + 1 == len(COLUMNS)
         table.add_column(column, justify="right" if number and not last else "left")
     for row in rows:
-        table.add_row(*(fill(row) for fill in spectrum_page.COLUMNS.values()))
+        table.add_row(*cells(row))
     console.print(table)
     if figures:
         written = spectrum_page.write(
@@ -69,7 +75,7 @@ def spectrum(
 
 
 def _installed(*names: str) -> None:
-    """Before minutes of measuring, not after them."""
+    """Raise ValueError if a package is missing, before minutes of measuring instead of after them."""
     from importlib.util import find_spec
 
     missing = [name for name in names if find_spec(name) is None]

@@ -1,5 +1,5 @@
-"""Benchmarks with the stock lm-evaluation-harness.
+"""Benchmarks of the unmodified lm-evaluation-harness.
 
 import toeplix.evaluation.model      # registers the model type `toeplix` with the harness
-python -m toeplix.evaluation ...      # the harness's own command line, which knows `--model toeplix`
+python -m toeplix.evaluation ...      # the harness's command line with `--model toeplix`
 """

@@ -1,8 +1,8 @@
-"""The harness's own command line, with `--model toeplix` and the group `toeplix-paper` known to it.
+"""The harness's own command line, with the model type `toeplix` and the group `toeplix-paper`.
 
     python -m toeplix.evaluation --model toeplix --model_args pretrained=runs/mine/model --tasks arc_easy
 
-The same as `import toeplix.evaluation.model` before `lm_eval.__main__.cli_evaluate()`.
+This is `import toeplix.evaluation.model` followed by `lm_eval.__main__.cli_evaluate()`.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""Where the stock tasks find their data, and what else they would fetch from a network.
+"""Data sources of the stock tasks, and replacements for their other downloads.
 
-    with sources(root) as notes: ...      tasks load data and compute metrics inside
+    with sources(root) as notes: ...      tasks load data and compute metrics within
 
-With a root, `datasets.load_dataset` answers from published files under it (formats.py); without one, the
-hub's own data are used. The metric of SQuAD 2.0 is ours (squad.py) in both cases: the hub's is a script
-that would have to be trusted. Sentences are split by NLTK's model, found in a package if it is not
-installed otherwise. Tasks themselves are not changed.
+With a root, `datasets.load_dataset` reads published files under it (formats.py); without one it reads the
+hub's data. The metric of SQuAD 2.0 is that of squad.py in both cases, because the hub's is a script that
+would have to be trusted. NLTK's model for splitting sentences is taken from a package if it is not
+installed otherwise. The tasks are not changed.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from toeplix.evaluation.squad import SquadV2
 
 
 class MissingData(ValueError):
-    """A data set that cannot be had, from disk or from the hub, in one line."""
+    """A data set is neither on disk nor available from the hub; the message is one line."""
 
 
 @contextlib.contextmanager
 def sources(root: Path | None) -> Iterator[dict[str, str]]:
-    """Data and metrics of the stock tasks while the context lasts; gives notes by data set."""
+    """Provide data and metrics of the stock tasks within the context; yields notes by data set."""
     import datasets
     import evaluate
 
@@ -54,7 +54,7 @@ def sources(root: Path | None) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    """Another value under a module's name, as long as the context lasts."""
+    """Replace an attribute of a module within the context."""
     before = getattr(module, name)
     setattr(module, name, value)
     try:
@@ -64,12 +64,12 @@ def replaced(module: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def dataset(path: str | None, name: str | None) -> str:
-    """A data set of the hub and its configuration, in words."""
+    """Return the name of a data set of the hub with its configuration."""
     return str(path) if name in (None, "default") else f"{path} ({name})"
 
 
 def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
-    """The data set as `datasets` has it, and a note."""
+    """Return the data set as a `DatasetDict`, and a note."""
     from datasets import Dataset, DatasetDict
 
     called = dataset(path, name)
@@ -90,7 +90,7 @@ def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
         LookupError,
         TypeError,
         AttributeError,
-        ArithmeticError,  # a number too large for any column
+        ArithmeticError,  # a number that is too large for its column
         RecursionError,
     ) as problem:
         reason = str(problem) if isinstance(problem, ValueError) else repr(problem)
@@ -100,7 +100,7 @@ def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
     if not all(splits.values()):
         raise MissingData(f"{called}: {file} has no rows")
     first = next(iter(made.values()))
-    # tasks look at the examples for few-shot prompts even when they take none
+    # tasks read the few-shot examples even if they use none
     made.setdefault("train", first.select([]))
     return DatasetDict(made), note
 
@@ -108,7 +108,7 @@ def local(root: Path, path: str, name: str | None) -> tuple[Any, str]:
 def from_hub(hub: Any, path: str, name: str | None, options: dict[str, Any]) -> Any:
     try:
         return hub(path=path, name=name, **options)
-    except Exception as problem:  # of the network, the hub or the data: any class
+    except Exception as problem:  # from the network, the hub or the data, of any class
         reason = str(problem).strip().partition("\n")[0] or type(problem).__name__
         raise MissingData(
             f"{dataset(path, name)}: cannot be read from the Hugging Face hub: {reason}; "
@@ -118,7 +118,7 @@ def from_hub(hub: Any, path: str, name: str | None, options: dict[str, Any]) -> 
 
 @contextlib.contextmanager
 def sentences(root: Path | None) -> Iterator[None]:
-    """Let NLTK find its model of English sentences: installed, under the root, or in a package."""
+    """Let NLTK find its English sentence model: installed, under the root, or in a package."""
     try:
         import nltk
     except ModuleNotFoundError:  # only IFEval needs it
@@ -132,7 +132,7 @@ def sentences(root: Path | None) -> Iterator[None]:
 
 
 def package_data() -> list[str]:
-    """Where an installed package carries NLTK's data; the package itself is not imported."""
+    """Return directories with NLTK's data inside an installed package, which is not imported."""
     found = importlib.util.find_spec("llama_index")
     roots = (found.submodule_search_locations or []) if found else []
     places = [Path(place) / "core" / "_static" / "nltk_cache" for place in roots]

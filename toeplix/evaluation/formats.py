@@ -1,10 +1,9 @@
-"""Benchmarks as their authors publish them, turned into the rows that the stock tasks read.
+"""Published files of benchmarks, converted to the rows that the stock tasks read.
 
     FORMATS[hub name](root, configuration) -> Found(splits, file, note)
 
-Each entry looks for the published file by name anywhere under the root, and renames fields: the
-questions, their order and the tasks stay what they are. `note` says what a reader of the scores has to
-know where a file is not the one that the hub has.
+Each entry searches for the published file by name under the root and renames fields. Questions, their
+order and tasks are unchanged. `note` is a remark for readers of the scores if a file is not the hub's.
 """
 
 import csv
@@ -170,7 +169,7 @@ def xwinograd(root: Path, name: str) -> Found:
 
 
 def _winograd(sentence: str, words: list[str], pronoun: Any, options: Any) -> dict[str, Any]:
-    """The pronoun becomes a gap. Its place is given in words: count the letters before it."""
+    """Replace the pronoun by a gap; its position is given in words and converted to characters."""
     before = sum(len(word.replace(" ", "")) for word in words[: pronoun[1][0]])
     place = letters = 0
     while letters < before or sentence[place].isspace():
@@ -190,7 +189,7 @@ def _winograd(sentence: str, words: list[str], pronoun: Any, options: Any) -> di
 
 
 def wikitext(root: Path, name: str) -> Found:
-    """wiki.test.raw of the raw archive, or test.txt with rare words replaced; an article a document."""
+    """wiki.test.raw of the raw archive, or test.txt with rare words replaced; documents are articles."""
     splits, note, first = {}, "", None
     for split, stem in (("test", "test"), ("validation", "valid")):
         raw, cooked = f"wiki.{stem}.raw", f"wikitext-2*/**/{stem}.txt"
@@ -216,15 +215,15 @@ def wikitext(root: Path, name: str) -> Found:
 
 
 def longbench(root: Path, name: str) -> Found:
-    """NAME.jsonl of LongBench's archive; or MiniLongBench's prompts, taken apart again."""
+    """NAME.jsonl of LongBench's archive, or MiniLongBench's prompts split into their fields."""
     try:
         file = find(root, f"[Ll]ong[Bb]ench*/**/{name}.jsonl")
     except FileNotFoundError:
-        from toeplix.evaluation.prompts import taken_apart
+        from toeplix.evaluation.prompts import rows_from_prompts
 
         file = find(root, f"[Ll]ong[Bb]ench*/**/{name}.jsonl", f"MiniLongBench_{name}.json")
         note = "MiniLongBench, a small part of LongBench"
-        return Found({"test": taken_apart(file, name)}, file, note)
+        return Found({"test": rows_from_prompts(file, name)}, file, note)
     kinds = {"input": str, "context": str, "answers": list}
     return Found({"test": json_lines(file, _longbench, **kinds)}, file)
 

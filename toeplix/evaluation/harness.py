@@ -1,8 +1,9 @@
-"""Evaluate models on tasks of lm-evaluation-harness, unchanged, and keep what came out as rows.
+"""Evaluate models on unmodified tasks of lm-evaluation-harness, with rows as the result.
 
     report = evaluate(["runs/mine/model", "gpt2"], ["arc_easy"], root=Path("benchmarks"))
 
-Rows: one for each model, task and metric, with standard error, number of questions, and what was cut.
+There is one row for each model, task and metric, with standard error, number of questions, and counts of
+truncated requests.
 """
 
 import difflib
@@ -22,8 +23,8 @@ from toeplix.evaluation.data import MissingData, dataset, sources
 from toeplix.evaluation.squad import singles
 from toeplix.files import MARK, read_json, write_output
 
-SILENCE = "silence"  # among models: one that says nothing (null_model.py)
-# folders of the stock tasks that are looked through first: all of them take half a minute
+NULL_MODEL = "null"  # the name of the null model (null_model.py) among models
+# folders of the stock tasks that are searched first, because a search of all takes half a minute
 FOLDERS = (
     *("arc", "glue", "hellaswag", "ifeval", "lambada", "longbench"),
     *("squad_completion", "squadv2", "swde", "wikitext", "xwinograd"),
@@ -32,16 +33,16 @@ FOLDERS = (
 
 @dataclass
 class Report:
-    """What an evaluation found."""
+    """The results of an evaluation."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     harness: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model
-    cuts: list[str] = field(default_factory=list)
+    truncations: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)  # by data set
     missing: list[str] = field(default_factory=list)
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
-        """`rows.jsonl`, and the harness's own JSON for every model."""
+        """Write `rows.jsonl`, and the harness's own JSON for every model."""
         from lm_eval.utils import handle_non_serializable
 
         *documents, lines = outputs(list(self.harness), folder)
@@ -54,7 +55,7 @@ class Report:
 
 
 def outputs(labels: Sequence[str], folder: Path) -> list[Path]:
-    """The files that `Report.save` writes: one for each model, then the rows of all."""
+    """Return the files that `Report.save` writes: one for each model, then the rows of all."""
     names = [re.sub(r"[^\w.-]+", "_", label) + ".json" for label in labels]
     return [*(folder / name for name in names), folder / "rows.jsonl"]
 
@@ -70,17 +71,17 @@ def evaluate(
     available: bool = False,
     bootstrap: int = 100,
 ) -> Report:
-    """Every model on every task, without examples in the prompt.
+    """Evaluate every model on every task, without examples in the prompt (zero-shot).
 
     Args:
-        models: directories of checkpoints, ours or Hugging Face's, names at the hub, or `silence`.
+        models: directories of checkpoints, ours or Hugging Face's, names at the hub, or `null`.
         tasks: stock tasks, groups and tags, or `toeplix-paper`.
-        root: where published files are; None: the hub's data.
-        batch: rows of a batch; auto: by their length. Results do not depend on it.
+        root: directory of published files; None: read the hub's data.
+        batch: rows of a batch; auto: depends on their length. Results do not depend on it.
         device: cpu, cuda, ...
-        limit: the first questions of each task only.
-        available: leave tasks without data out, instead of refusing.
-        bootstrap: samples for standard errors of metrics that are no means.
+        limit: evaluate only so many questions of each task.
+        available: skip tasks without data instead of raising MissingData.
+        bootstrap: number of bootstrap samples, for standard errors of metrics that are not means.
     """
     from lm_eval import simple_evaluate
 
@@ -88,10 +89,10 @@ def evaluate(
     report = Report()
     names = labels(models)
     known = manager(paper.expanded(tasks))
-    # a mistake in a name of a model is found before an hour is spent on the one before it
+    # all models are opened first, so that a misspelt name does not fail after an hour
     loaded = [open_model(model, batch=batch, device=device) for model in models]
     with warnings.catch_warnings(), sources(root) as notes:
-        warnings.simplefilter("ignore")  # those of the tasks' libraries are not the user's
+        warnings.simplefilter("ignore")  # from the libraries of the tasks
         ready = list(_ready(known, paper.expanded(tasks), available, report))
         if not ready:
             raise MissingData(f"there is no data for any of the tasks: {'; '.join(report.missing)}")
@@ -108,16 +109,18 @@ def evaluate(
             )
             samples = results.pop("samples")
             results["config"]["model_args"] = {"pretrained": label}
-            results["cuts"] = {task: dict(counts) for task, counts in lm.cuts.counts.items()}
+            results["truncated"] = {
+                task: dict(counts) for task, counts in lm.truncations.counts.items()
+            }
             report.harness[label] = results
             report.rows += rows(label, results, samples, limit, _noted(ready, notes))
-            report.cuts += [f"{label}: {line}" for line in lm.cuts.lines()]
+            report.truncations += [f"{label}: {line}" for line in lm.truncations.lines()]
         report.notes.update(notes)
     return report
 
 
 def _check(batch: int | str, device: str | None) -> None:
-    """Refuse what the harness would take for something else."""
+    """Raise ValueError for values that the harness would misunderstand."""
     import torch
 
     from toeplix.evaluation.model import rows_of
@@ -134,14 +137,14 @@ def _check(batch: int | str, device: str | None) -> None:
 
 
 def open_model(name: str, *, batch: int | str = "auto", device: str | None = None) -> Any:
-    """The harness's view of a model: a checkpoint of ours, a Hugging Face model, or `silence`."""
+    """Return the harness's adapter of a toeplix checkpoint, of a Hugging Face model, or of `null`."""
     from toeplix.evaluation.model import Checkpoint
-    from toeplix.evaluation.null_model import Silence
+    from toeplix.evaluation.null_model import NullModel
     from toeplix.inference.loading import model_directory
 
     folder = Path(name)
-    if name == SILENCE and not folder.exists():
-        return Silence()
+    if name == NULL_MODEL and not folder.exists():
+        return NullModel()
     config = model_directory(folder) / "config.json"
     if folder.is_dir() and not config.is_file():
         raise FileNotFoundError(f"{folder} is no checkpoint: there is no config.json in it")
@@ -150,13 +153,13 @@ def open_model(name: str, *, batch: int | str = "auto", device: str | None = Non
         return Checkpoint(folder, batch_size=batch, device=device)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(".")):
         raise FileNotFoundError(f"{name} does not exist")
-    from toeplix.evaluation.huggingface import Borrowed
+    from toeplix.evaluation.huggingface import HuggingFaceModel
 
-    return Borrowed(name, batch_size=batch, device=device)
+    return HuggingFaceModel(name, batch_size=batch, device=device)
 
 
 def labels(models: Sequence[str]) -> list[str]:
-    """Short names that tell models apart: `runs/mine/model` is `mine`."""
+    """Return short names that distinguish the models: `runs/mine/model` becomes `mine`."""
     parts = [[part for part in Path(model).parts if part != "model"] or [model] for model in models]
     for length in range(1, 1 + max(map(len, parts), default=1)):
         short = ["/".join(part[-length:]) for part in parts]
@@ -166,11 +169,11 @@ def labels(models: Sequence[str]) -> list[str]:
 
 
 def manager(names: Sequence[str]) -> Any:
-    """The harness's index of tasks, as small as the names allow; unknown names are refused."""
+    """Return the harness's index of tasks, as small as the names allow; unknown names are an error."""
     import lm_eval.tasks
     from lm_eval.tasks import TaskManager
 
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # its remarks are for authors of tasks
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # lower levels are for authors of tasks
     home = Path(lm_eval.tasks.__file__).parent
     small = TaskManager(include_path=[home / name for name in FOLDERS], include_defaults=False)
     unknown = [name for name in names if name not in small.all_tasks]
@@ -186,7 +189,7 @@ def manager(names: Sequence[str]) -> Any:
 
 
 def _scanned(home: Path) -> Iterator[str]:
-    """Names of stock tasks, groups and tags, read off their files without loading them."""
+    """Yield the names of stock tasks, groups and tags, read from their files without loading them."""
     pattern = re.compile(r"^(?:task|group|tag): *[\"']?([\w.:-]+)|^  ?-? ?- ([\w.:-]+) *$", re.M)
     for file in home.rglob("*.yaml"):
         for match in pattern.finditer(file.read_text(encoding="utf-8", errors="replace")):
@@ -194,7 +197,7 @@ def _scanned(home: Path) -> Iterator[str]:
 
 
 def _ready(known: Any, names: Iterable[str], available: bool, report: Report) -> Iterator[Any]:
-    """Tasks with their data. What is missing is said for all of them at once."""
+    """Yield tasks with their data; one error names all tasks whose data are missing."""
     from datasets import disable_progress_bars
 
     disable_progress_bars()
@@ -206,7 +209,7 @@ def _ready(known: Any, names: Iterable[str], available: bool, report: Report) ->
             continue
         except ImportError as problem:
             raise ValueError(f"{name}: {problem}") from problem
-        except KeyError as problem:  # it stands in a stock file, but is not the name of a task
+        except KeyError as problem:  # the name is in a stock file, but not as the name of a task
             raise ValueError(f"there is no task {name!r}") from problem
         yield from (
             [loaded["groups"][name]] if name in loaded["groups"] else loaded["tasks"].values()
@@ -216,7 +219,7 @@ def _ready(known: Any, names: Iterable[str], available: bool, report: Report) ->
 
 
 def _noted(ready: Iterable[Any], notes: dict[str, str]) -> dict[str, str]:
-    """Notes by task, from those by data set."""
+    """Return the notes by task, from notes by data set."""
     tasks = [
         task for each in ready for task in getattr(each, "get_all_tasks", lambda e=each: [e])()
     ]
@@ -231,7 +234,7 @@ def rows(
     limit: int | None,
     notes: dict[str, str],
 ) -> list[dict[str, Any]]:
-    """A row for each task and metric; `notes` say of a task what is particular about its data."""
+    """Return a row for each task and metric; `notes` has remarks on the data of tasks."""
     found = []
     for task, values in results["results"].items():
         if task not in results["n-samples"]:  # a group: its tasks have rows
@@ -256,7 +259,7 @@ def rows(
                     "count": len(each) if each else results["n-samples"][task]["effective"],
                     "limit": limit,
                     "version": results["versions"].get(task),
-                    "cuts": results["cuts"].get(task, {}),
+                    "truncated": results["truncated"].get(task, {}),
                     "note": notes.get(task, ""),
                 }
             )
@@ -264,7 +267,7 @@ def rows(
 
 
 def sample_error(metric: str, samples: Sequence[dict[str, Any]]) -> float | None:
-    """The standard error of a mean over questions; None if the metric is no such mean."""
+    """Return the standard error of a mean over questions; None if the metric is not such a mean."""
     numbers = by_question(metric, samples)
     if numbers is None or len(numbers) < 2:
         return None
@@ -272,7 +275,7 @@ def sample_error(metric: str, samples: Sequence[dict[str, Any]]) -> float | None
 
 
 def by_question(metric: str, samples: Sequence[dict[str, Any]]) -> list[float] | None:
-    """Of every question that counts for a metric; None if the metric is no mean over questions."""
+    """Return the metric of each question; None if the metric is not a mean over questions."""
     values = [sample.get(metric) for sample in samples]
     if metric.removeprefix("HasAns_").removeprefix("NoAns_") in ("exact", "f1"):
         pairs = [value for value in values if isinstance(value, (tuple, list))]

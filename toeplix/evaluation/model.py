@@ -1,10 +1,10 @@
-"""A checkpoint as lm-evaluation-harness sees a model, registered there under the name `toeplix`.
+"""The adapter from a checkpoint to lm-evaluation-harness, where it is registered as `toeplix`.
 
     lm_eval.simple_evaluate(model=Checkpoint("runs/mine/model"), tasks=["arc_easy"])
     lm_eval.simple_evaluate(model="toeplix", model_args="pretrained=runs/mine/model", tasks=[...])
 
-Texts begin with the tokenizer's start token, as in training. What does not fit into the context is cut
-off at the left, as the harness does it, and counted by task in `cuts`.
+Texts begin with the tokenizer's start token, as in training. What does not fit into the context is
+truncated on the left, as in the harness, and counted by task in `truncations`.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from toeplix.evaluation.scoring import score
-from toeplix.evaluation.truncation import Cuts, room
+from toeplix.evaluation.truncation import Truncations, room
 from toeplix.inference.generation import MAX_BATCH, complete
 from toeplix.inference.loading import load_pretrained
 from toeplix.inference.sampling import GREEDY, Sampling
 from toeplix.inference.scheduler import Job
 from toeplix.model import LanguageModel
 
-NEW = 256  # tokens after a prompt when the task does not say
+NEW = 256  # new tokens if the task does not set their number
 
 
 @register_model("toeplix")
@@ -56,7 +56,7 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
         self.max_length = max_length or model.config.context
         if self.max_length < 2:
             raise ValueError(f"max_length={self.max_length} must be at least 2")
-        self.cuts = Cuts()
+        self.truncations = Truncations()
 
     @property
     def eot_token_id(self) -> int:
@@ -73,7 +73,7 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
-        """The tokens of a text, behind the start token unless told otherwise."""
+        """Return the tokens of a text, after the start token unless `add_special_tokens` is False."""
         start = [] if add_special_tokens is False else [self.tokens.start]
         return start + self.tokens.encode(string)
 
@@ -119,7 +119,7 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
             owners += [number] * (len(pairs) - len(owners))
         names = _names(requests)
         for number, count in Counter(owners).items():
-            self.cuts.note(names[number], "texts read in several windows", count > 1)
+            self.truncations.note(names[number], "texts read in several windows", count > 1)
         sums = [0.0] * len(requests)
         results = self._score(pairs, None, "windows", disable_tqdm)
         for number, (value, _) in zip(owners, results, strict=True):
@@ -137,8 +137,10 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
         for number, (context, continuation) in enumerate(pairs):
             over = len(context) + len(continuation) - 1 - self.max_length
             if names is not None:
-                self.cuts.note(names[number], "contexts cut", 0 < over < len(context))
-                self.cuts.note(names[number], "continuations cut", over >= len(context))
+                self.truncations.note(names[number], "contexts truncated", 0 < over < len(context))
+                self.truncations.note(
+                    names[number], "continuations truncated", over >= len(context)
+                )
             if over > 0:
                 whole = (context + continuation)[over:]
                 context, continuation = whole[: -len(continuation)], whole[-len(continuation) :]
@@ -155,7 +157,7 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
             stops, new, sampling = settings(wanted)
             prompt = self.tok_encode(context)
             kept, allowed = room(self.max_length, len(prompt), new)
-            self.cuts.note(name, "prompts cut", kept < len(prompt))
+            self.truncations.note(name, "prompts truncated", kept < len(prompt))
             seed = hashlib.sha256(f"{turn} {context}".encode()).digest()
             jobs.append(
                 Job(
@@ -178,13 +180,13 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
         texts = []
         for name, row, job, (stops, shortened) in zip(names, rows, jobs, ends, strict=True):
             full = shortened and len(row) == job.max_new_tokens
-            self.cuts.note(name, "answers cut", full)
+            self.truncations.note(name, "completions truncated", full)
             texts.append(postprocess_generated_text(self.tokens.decode(row), list(stops), None))
         return texts
 
 
 def settings(wanted: dict[str, Any]) -> tuple[tuple[str, ...], int, Sampling]:
-    """Stop sequences, the number of new tokens, and how they are sampled, as tasks write them."""
+    """Return stop sequences, the number of new tokens and the sampling of a generation request."""
     until = wanted.get("until") or []
     stops = (until,) if isinstance(until, str) else tuple(stop for stop in until if stop)
     new = int(wanted.get("max_gen_toks") or wanted.get("max_new_tokens") or NEW)
@@ -203,7 +205,7 @@ def _names(requests: Iterable[Instance]) -> list[str]:
 
 
 def _turns(requests: Iterable[Instance]) -> list[int]:
-    """Which time a request is asked: repeated ones draw anew, whatever their place in the list."""
+    """Return how often each request has occurred before it, so that repeated requests sample anew."""
     count: Counter[tuple[str, str, Any]] = Counter()
     turns = []
     for request in requests:
@@ -214,7 +216,7 @@ def _turns(requests: Iterable[Instance]) -> list[int]:
 
 
 def rows_of(size: int | str | None) -> int | None:
-    """Of a batch; None where they are chosen by their length."""
+    """Return the number of rows of a batch; None if it depends on their length (`auto`)."""
     if size is None or (isinstance(size, str) and size.startswith("auto")):
         return None
     try:

@@ -1,7 +1,7 @@
-"""A model that knows nothing and says nothing: what a score is worth is how far it is above this.
+"""The null model: a baseline that scores without any knowledge.
 
-Every byte is equally likely to it, so of several answers it prefers the shortest; what it writes is
-empty. That is a score of 50 in the F1 of SQuAD v2, where half of the questions have no answer.
+All bytes have the same probability, so it prefers the shortest of several choices, and its completions
+are empty. In the F1 of SQuAD v2 it scores 50, because half of the questions have no answer.
 """
 
 import math
@@ -9,15 +9,15 @@ import math
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from toeplix.evaluation.truncation import Cuts
+from toeplix.evaluation.truncation import Truncations
 
 
-class Silence(LM):  # type: ignore[misc]
-    """Log-likelihoods are -log 256 for every byte of an answer or text."""
+class NullModel(LM):  # type: ignore[misc]
+    """A model with a log-likelihood of -log 256 for each byte, and empty completions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cuts = Cuts()
+        self.truncations = Truncations()
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False

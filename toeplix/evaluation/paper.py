@@ -1,6 +1,6 @@
-"""The paper's table of benchmarks: which stock tasks and metrics, and what it reports (in percent).
+"""The paper's table of benchmarks: stock tasks, metrics and published values (in percent).
 
-`toeplix-paper` names all of these tasks; tasks/paper.yaml says the same to the harness itself.
+The group `toeplix-paper` has all of these tasks; tasks/paper.yaml defines it for the harness itself.
 """
 
 import math
@@ -12,7 +12,7 @@ GROUP = "toeplix-paper"
 
 
 class Score(NamedTuple):
-    """In percent, with its standard error (NaN: unknown), over `tasks` of the tasks of a row."""
+    """A score in percent with its standard error (NaN: unknown), over `tasks` tasks of a row."""
 
     value: float
     error: float
@@ -23,7 +23,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of the table: the mean over its tasks."""
+    """A line of the table: the mean of a metric over tasks."""
 
     label: str
     tasks: tuple[str, ...]
@@ -37,7 +37,7 @@ class Row:
         return "mcc" if task == "cola" else self.metric
 
     def score(self, found: Mapping[tuple[str, str], Mapping[str, Any]]) -> Score | None:
-        """Of rows by (task, metric): over the tasks that are there, None if none is."""
+        """Return the score over those tasks that are in the rows by (task, metric); None if none is."""
         rows = [found.get((task, self.metric_of(task))) for task in self.tasks]
         there = [row for row in rows if row is not None]
         if not there:
@@ -52,7 +52,7 @@ class Row:
         )
 
     def published_error(self, value: float) -> float:
-        """Of a published share of right answers over all questions; of other means, an upper bound."""
+        """Return the standard error of a published accuracy; an upper bound for other means."""
         variance = value / 100 * (1 - value / 100)
         return 100 * math.sqrt(sum(variance / size for size in self.sizes)) / len(self.sizes)
 
@@ -182,13 +182,13 @@ TASKS = tuple(dict.fromkeys(task for row in TABLE for task in row.tasks))
 
 
 def expanded(names: Iterable[str]) -> list[str]:
-    """Names of tasks, the group of the paper spelled out."""
+    """Return the names of tasks with the group of the paper expanded."""
     wanted = [name for given in names for name in (TASKS if given == GROUP else [given])]
     return list(dict.fromkeys(wanted))
 
 
 def published_rows() -> list[dict[str, Any]]:
-    """The paper's values as results/benchmarks/published.jsonl holds them: a row an architecture."""
+    """Return the paper's values as in results/benchmarks/published.jsonl, one row per architecture."""
     archs = dict.fromkeys(arch for row in TABLE for arch in row.published)
     return [
         {

@@ -1,7 +1,7 @@
-"""MiniLongBench's files hold prompts as a model saw them; here they become rows of the stock task again.
+"""Convert the prompts of MiniLongBench's files back to rows of the stock task.
 
-The task's own template says where the context and the question are; filled in again it gives the same
-prompt, up to spaces at its end.
+The template of the task determines where the context and the question are. Filling it in again gives the
+same prompt, up to spaces at its end.
 """
 
 import json
@@ -13,8 +13,8 @@ from toeplix.evaluation.parsing import at, texts
 from toeplix.files import read_json
 
 
-def taken_apart(file: Path, name: str) -> list[dict[str, Any]]:
-    """Rows with `context`, `question`, `answers` and `all_classes`."""
+def rows_from_prompts(file: Path, name: str) -> list[dict[str, Any]]:
+    """Return rows with `context`, `question`, `answers` and `all_classes`."""
     template = stock_template(name)
     rows = []
     for number, row in read_json(file).items():
@@ -29,7 +29,7 @@ def taken_apart(file: Path, name: str) -> list[dict[str, Any]]:
 
 
 def fields_of(prompt: str, template: str) -> dict[str, str]:
-    """What filled the template's `{{context}}` and `{{question}}`; spaces at the end do not count."""
+    """Return the values of `{{context}}` and `{{question}}` in a prompt; trailing spaces are ignored."""
     literals = re.split(r"\{\{(context|question)\}\}", template.rstrip())
     pattern = "".join(
         f"(?P<{part}>.*)" if place % 2 else re.escape(part) for place, part in enumerate(literals)
@@ -41,6 +41,7 @@ def fields_of(prompt: str, template: str) -> dict[str, str]:
 
 
 def stock_template(name: str) -> str:
+    """Return the template `doc_to_text` of a stock task of LongBench."""
     import lm_eval.tasks
 
     folder = Path(lm_eval.tasks.__file__).parent / "longbench"

@@ -1,15 +1,15 @@
-"""Log-likelihoods of continuations, with as few positions computed as the requests need.
+"""Log-likelihoods of continuations, with as few computed positions as possible.
 
     score(model, [(context, continuation), ...]) -> [(log p(continuation | context), greedy?), ...]
 
-    families    the continuations of one context: it is read once, then each branch goes on from a copy
-                of the state; continuations of one token need nothing but the context
-    batches     families of similar length together; what the longer contexts have more than the
-                shortest is read with their branches, so there are no pads before a position
-    logits      of scored positions only
+    families    all continuations of one context: the context is prefilled once, then each continuation
+                starts from a copy of the state; continuations of one token need only the context
+    batches     families of similar length; the tokens by which a context is longer than the shortest
+                are computed with its continuations, so there is no padding before a scored position
+    logits      computed at scored positions only
 
-Every row starts at its own first position and pads come last, so no result depends on what else is
-in a batch, beyond rounding.
+Every row starts at position 0 and padding comes last, so a result does not depend on the other rows of
+its batch, beyond rounding.
 """
 
 import copy
@@ -25,14 +25,14 @@ from toeplix.architectures import ARCHITECTURES
 from toeplix.model import LanguageModel
 
 Pair = tuple[Sequence[int], Sequence[int]]
-POSITIONS = 8192  # of a batch whose size is chosen here
+POSITIONS = 8192  # of a batch, if its size is automatic
 SPREAD = 4  # tokens by which contexts of one batch may differ
-ENTRIES = 2**24  # of a matrix of logits
+MAX_LOGITS = 2**24  # entries of a matrix of logits
 
 
 @dataclass
 class Family:
-    """A context, and under each different input the continuations that are scored on it."""
+    """A context, and for each distinct input the continuations that are scored on it."""
 
     context: tuple[int, ...]
     branches: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Family:
 
     @property
     def shared(self) -> int:
-        """Positions that are read once. The last one of the context belongs to the branches."""
+        """The number of positions that are computed once; the context's last belongs to the branches."""
         return 0 if self.alone else len(self.context) - 1
 
 
@@ -55,12 +55,12 @@ def score(
     batch: int | None = None,
     done: Callable[[int], object] = lambda count: None,
 ) -> list[tuple[float, bool]]:
-    """The sum of log probabilities of each continuation, and whether greedy decoding would write it.
+    """Return the log-likelihood of each continuation, and whether greedy decoding would generate it.
 
     Args:
         model: any architecture.
         pairs: tokens of (context, continuation); the context has at least one token.
-        batch: contexts in a batch; None: as many as have together about 8192 positions.
+        batch: contexts in a batch; None: about 8192 positions in each batch.
         done: called with the number of pairs that have just been scored.
     """
     results: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
@@ -84,8 +84,8 @@ def score(
 
 
 def families(model: LanguageModel, pairs: Sequence[Pair]) -> list[Family]:
-    """Pairs with the same context together, if the model can branch at little cost."""
-    # Mamba 2 goes on from a state one position at a time: reading the context again is faster
+    """Return pairs grouped by context, if continuing from a state is cheap for the model."""
+    # Mamba 2 continues from a state one position at a time: computing the context again is faster
     together = ARCHITECTURES[model.config.arch].extends_state
     found: dict[tuple[object, ...], Family] = {}
     for number, (context, continuation) in enumerate(pairs):
@@ -102,7 +102,7 @@ def families(model: LanguageModel, pairs: Sequence[Pair]) -> list[Family]:
 
 
 def batches(families: Sequence[Family], size: int | None) -> Iterator[list[Family]]:
-    """Families in groups, the longest first: those with branches by context, the others by input."""
+    """Yield batches of families, the longest first: with branches by context, without by input."""
     kinds: dict[bool, list[Family]] = defaultdict(list)
     for family in families:
         kinds[family.alone].append(family)
@@ -129,7 +129,7 @@ Branch = tuple[tuple[int, ...], list[tuple[int, tuple[int, ...]]]]
 def _branches(
     model: LanguageModel, group: list[Family]
 ) -> Iterator[tuple[list[Branch], Float[Tensor, "b t d"]]]:
-    """Of each pass: what is left of the inputs after the shared start, and features of these."""
+    """Yield for each pass the inputs after the shared prefix, and their features."""
     device = next(model.parameters()).device
     start = min(family.shared for family in group)
     # a pass takes one branch of every family, the longest of each first: like with like
@@ -167,8 +167,8 @@ def _scored(
 ) -> list[tuple[float, bool]]:
     every = torch.cat(features)
     wanted = torch.tensor(targets, device=every.device)
-    chances, best = [], []
-    step = max(1, ENTRIES // model.config.vocab)
+    logprobs, best = [], []
+    step = max(1, MAX_LOGITS // model.config.vocab)
     for part, target in zip(every.split(step), wanted.split(step), strict=True):
         logits = model.logits(part[None])[0].float()
         chosen = logits.gather(1, target[:, None])[:, 0]
@@ -176,9 +176,9 @@ def _scored(
         best.append(chosen == most)
         # in place: the matrix is large, and read from memory once more for every copy
         total = logits.sub_(most[:, None]).exp_().sum(1)
-        chances.append(chosen - most - total.log())
+        logprobs.append(chosen - most - total.log())
     counts = [count for _, count in sizes]
     # in float64, so that long texts do not lose the digits of the last tokens
-    sums = [part.sum() for part in torch.cat(chances).double().split(counts)]
+    sums = [part.sum() for part in torch.cat(logprobs).double().split(counts)]
     greedy = [part.all() for part in torch.cat(best).split(counts)]
     return list(zip(torch.stack(sums).tolist(), torch.stack(greedy).tolist(), strict=True))

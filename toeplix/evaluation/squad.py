@@ -1,4 +1,4 @@
-"""SQuAD 2.0's metric, which the stock task wants from a hub by `evaluate.load("squad_v2")`.
+"""The metric of SQuAD 2.0, which the stock task loads by `evaluate.load("squad_v2")`.
 
     exact   1 if an answer, after lower-casing and without punctuation, articles and extra spaces, is
             one of the references; unanswerable questions have the empty answer as theirs
@@ -35,7 +35,7 @@ def f1(answer: str, reference: str) -> float:
 
 
 def best(score: Any, answer: str, references: Sequence[str]) -> float:
-    """Against the reference that fits best; those that normalise to nothing count only if all do."""
+    """Return the best score over the references; empty ones count only if all are empty."""
     wanted = [text for text in references if normalised(text)] or [""]
     value: float = max(score(answer, text) for text in wanted)
     return value
@@ -44,7 +44,7 @@ def best(score: Any, answer: str, references: Sequence[str]) -> float:
 def singles(
     predictions: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]]
 ) -> list[dict[str, float]]:
-    """Of every question: exact, f1, and whether it has an answer."""
+    """Return for every question exact match, F1, and whether it has an answer."""
     rows = []
     for prediction, reference in zip(predictions, references, strict=True):
         texts, answer = reference["answers"]["text"], prediction["prediction_text"]
@@ -54,7 +54,7 @@ def singles(
 
 
 class SquadV2:
-    """What `evaluate.load("squad_v2")` returns, as far as the stock task uses it."""
+    """A replacement for the metric of `evaluate.load("squad_v2")` with what the stock task uses."""
 
     def compute(
         self, *, predictions: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]]
@@ -84,8 +84,8 @@ def abstaining(
     empty: Sequence[bool],
     doubts: Sequence[float],
 ) -> tuple[float, float]:
-    """The best score over all thresholds above which the model abstains, and that threshold."""
-    # abstaining everywhere is right for the unanswerable; then answer, the least doubtful first
+    """Return the best score over all abstention thresholds, and its threshold."""
+    # abstain everywhere, which is correct for unanswerable questions; then answer by rising doubt
     total = float(answerable.count(False))
     most, threshold = total, 0.0
     for place in sorted(range(len(scores)), key=lambda place: doubts[place]):

@@ -1,7 +1,8 @@
-"""Scores side by side, with standard errors, and a mark on differences that are within noise.
+"""Tables of scores with standard errors, and a mark on differences that are within noise.
 
 A score is marked ~ when it is less than two standard errors of the difference away from the best score of
-the models evaluated here. The paper's values come with the error that their number of questions implies.
+the models evaluated here. The standard errors of the paper's values are computed from their number of
+questions.
 """
 
 import math
@@ -18,19 +19,19 @@ PUBLISHED = {"toeplitz": "paper: TMM", "hyena": "paper: Hyena", "transformer": "
 
 
 def noisy(one: Score, other: Score) -> bool:
-    """Whether two scores differ by no more than their errors explain."""
+    """Return whether the difference of two scores is within noise."""
     return abs(one.value - other.value) <= NOISE_STANDARD_ERRORS * math.hypot(
         _error(one), _error(other)
     )
 
 
 def _error(score: Score) -> float:
-    """Not below one question's share: nothing right of a hundred is no proof of zero."""
+    """Return the standard error, at least one question: 0 of 100 correct is no proof of 0."""
     return max(100 / score.questions, 0.0 if math.isnan(score.error) else score.error)
 
 
 def by_model(rows: Sequence[dict[str, Any]]) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
-    """Rows by (task, metric) for each model, in order of appearance."""
+    """Return rows by (task, metric) for each model, in order of appearance."""
     found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["model"], {})[row["task"], row["metric"]] = row
@@ -38,7 +39,7 @@ def by_model(rows: Sequence[dict[str, Any]]) -> dict[str, dict[tuple[str, str], 
 
 
 def paper_table(rows: Sequence[dict[str, Any]]) -> Table | None:
-    """The paper's lines, as far as they were evaluated, in percent; None if none was."""
+    """Return the evaluated lines of the paper's table in percent; None if there are none."""
     models = by_model(rows)
     drawn = Table(
         title="the paper's table, in percent, ± standard error; ~ within noise of the best here; "
@@ -74,7 +75,7 @@ def _cell(score: Score, top: Score) -> str:
 
 
 def full_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Every task and metric as the harness reports it, a column a model."""
+    """Return a table of every task and metric of the harness, with one column for each model."""
     filters: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         filters.setdefault((row["task"], row["metric"]), set()).add(row["filter"])

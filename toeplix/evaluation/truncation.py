@@ -1,22 +1,23 @@
-"""What did not fit into a model's context: how much is kept, and how often something was cut."""
+"""Truncation to a model's context: how many tokens are kept, and how many requests are truncated."""
 
 from collections import Counter
 
 
-class Cuts:
-    """Counts by task and kind of cut: requests that could be, and that were."""
+class Truncations:
+    """Counts of requests by task and kind of truncation: all (`seen`), and the truncated (`counts`)."""
 
     def __init__(self) -> None:
         self.seen: Counter[tuple[str, str]] = Counter()
         self.counts: dict[str, Counter[str]] = {}
 
     def note(self, task: str, what: str, happened: bool) -> None:
+        """Count a request of a task, and whether it was truncated."""
         self.seen[task, what] += 1
         if happened:
             self.counts.setdefault(task, Counter())[what] += 1
 
     def lines(self) -> list[str]:
-        """One line a task of which something was cut, for people."""
+        """Return a line of text for each task and kind of truncation that happened."""
         return [
             f"{task}: {what} {count} of {self.seen[task, what]}"
             for task, counts in sorted(self.counts.items())
@@ -25,11 +26,12 @@ class Cuts:
 
 
 def room(context: int, prompt: int, new: int) -> tuple[int, int]:
-    """How many tokens of a prompt are kept, and how many may follow, in `context` positions.
+    """Return how many tokens of a prompt are kept, and how many new tokens may follow it.
 
-    Answers are promised half of the context at most; a prompt keeps the rest, and what it leaves is
-    the answer's. (The last new token is never read.)
+    A completion is guaranteed `new` tokens, up to half of the context. The prompt keeps at most the rest,
+    and positions that it does not need go to the completion. The last new token takes no position,
+    because the model does not read it.
     """
-    promised = min(new, max(1, context // 2))
-    kept = min(prompt, context - promised + 1)
+    guaranteed = min(new, max(1, context // 2))
+    kept = min(prompt, context - guaranteed + 1)
     return kept, min(new, context - kept + 1)

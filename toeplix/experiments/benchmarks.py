@@ -23,7 +23,7 @@ from typing import Any
 
 from toeplix.data.store import TOKENIZER
 from toeplix.evaluation import paper
-from toeplix.evaluation.harness import SILENCE
+from toeplix.evaluation.harness import NULL_MODEL
 from toeplix.evaluation.paper import TABLE, Score
 from toeplix.experiments.engine import intervals, style, text_training
 from toeplix.experiments.engine.claims import Verdict
@@ -34,12 +34,16 @@ from toeplix.experiments.engine.scale import Scale
 CLAIMS, ALONE = ("C14",), False
 COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
-CONTROLS = (SILENCE, "untrained")
+CONTROLS = (NULL_MODEL, "untrained")
 LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions per task
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
 SCORES = "benchmarks"  # `part` of the rows with scores; the other rows tune learning rates
-NOTHING: dict[str, Any] = {"scores": {}, "cuts": [], "notes": {}}  # result of a case without scores
+NOTHING: dict[str, Any] = {
+    "scores": {},
+    "truncated": [],
+    "notes": {},
+}  # result of a case without scores
 ABOVE = 3.0  # standard errors above chance from which a score counts as above chance
 
 
@@ -90,7 +94,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
             case = text_training.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
             found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
     for name in CONTROLS:
-        for seed in scale.seeds[: 1 if name == SILENCE else None]:
+        for seed in scale.seeds[: 1 if name == NULL_MODEL else None]:
             case = text_training.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
             found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
     return found
@@ -99,7 +103,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 def measure(case: Case, work: Path) -> dict[str, Any]:
     if case.model in CONTROLS:
         nothing = {"loss": None, "bits_per_byte": None}
-        model = SILENCE if case.model == SILENCE else str(_untrained(case, work))
+        model = NULL_MODEL if case.model == NULL_MODEL else str(_untrained(case, work))
         return nothing | _scores(case, model)
     plain = {key: value for key, value in asdict(case).items() if key not in ("tasks", "limit")}
     learned = text_training.measure(text_training.Case(**plain), work)
@@ -137,7 +141,7 @@ def _scores(case: Case, model: str) -> dict[str, Any]:
     return {
         "scores": {label: _finite(score) for label, score in scores.items()},
         "wikitext_bits_per_byte": text and text["value"],
-        "cuts": [line.partition(": ")[2] for line in report.cuts],
+        "truncated": [line.partition(": ")[2] for line in report.truncations],
         "notes": report.notes,
     }
 
@@ -252,7 +256,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             if name in COMPARED:
                 errors = above_chance(models, name, line)
                 shown["above chance, standard errors"] = f"{errors:.1f}"
-                shown["truncated"] = cut(seeds[0], line)
+                shown["truncated"] = truncated(seeds[0], line)
             part = f"{scores[0]['tasks']} of {len(line.tasks)} tasks"
             parts = [part] if scores[0]["tasks"] < len(line.tasks) else []
             shown["data"] = "; ".join([*parts, *filter(None, [scores[0]["note"]])])
@@ -265,12 +269,12 @@ def _star(score: dict[str, Any]) -> str:
     return " *" if score["note"] else ""
 
 
-def cut(row: Row, line: paper.Row) -> str:
+def truncated(row: Row, line: paper.Row) -> str:
     """Return the fraction of prompts of a line's tasks that were truncated to the context."""
     counts = [
         (int(count), int(seen))
-        for told in row["cuts"]
-        if (match := re.fullmatch(r"(\w+): (?:prompts|contexts) cut (\d+) of (\d+)", told))
+        for counted in row["truncated"]
+        if (match := re.fullmatch(r"(\w+): (?:prompts|contexts) truncated (\d+) of (\d+)", counted))
         and match[1] in line.tasks
         for count, seen in [match.groups()[1:]]
     ]

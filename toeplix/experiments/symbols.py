@@ -45,7 +45,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 def figure(rows: list[Row], published: list[Row]) -> Any:
     from matplotlib import colormaps
 
-    from toeplix.spectral import symbol
+    from toeplix.reports.symbol_plot import draw_symbols
 
     shown = groups(rows)
     lines = -(-len(shown) // COLUMNS)
@@ -55,15 +55,9 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
         panel.set_axis_off()
     for panel, (name, group) in zip(axes, shown.items(), strict=False):
         filters = group[0]["filters"]
-        for number, entry in enumerate(filters):
-            kernel = torch.tensor(entry["taps"], dtype=torch.float64)
-            curve = symbol(kernel, max(2048, 8 * len(kernel))) / kernel.abs().sum()
-            colour = colormaps["viridis"](number / max(1, len(filters) - 1))
-            panel.plot(
-                curve.real.numpy(), curve.imag.numpy(), linewidth=0.6, color=colour, rasterized=True
-            )
-        panel.plot(0, 0, "r.", markersize=5)
-        panel.set_aspect("equal", "datalim")
+        kernels = [torch.tensor(entry["taps"], dtype=torch.float64) for entry in filters]
+        colours = [colormaps["viridis"](k / max(1, len(kernels) - 1)) for k in range(len(kernels))]
+        draw_symbols(panel, kernels, colours=colours, points=2048, normalise=True, rasterized=True)
         style.finish(panel, x="", y="", title=name)
     return drawing
 

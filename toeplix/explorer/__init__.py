@@ -1,11 +1,10 @@
-"""The explorer: a local page on which runs and models are looked at.
+"""The explorer: a local web page for runs and models (`toeplix explore`).
 
-places      what was asked for: runs and checkpoints by name, and nothing beside them
-runs        settings and metrics of runs, followed while they grow
-writing     text from a model, token by token with its chances
-filters     taps, symbols and certified indices
-reach       which earlier tokens reach a token: the linear path through the filters
+discovery   runs and checkpoints under a path, by name
+runs        settings and metrics of runs, read while they are training
+writing     generated text, token by token with probabilities
+reach       which earlier tokens a token reads: the linear path through the filters
 claims      the paper's claims and figures, from results on disk
-app         the routes (guard: who may ask, and what a page may do); page/ is what the browser sees
-run_report  one run as one HTML file
+cache       models and filters that are kept in memory
+app         the routes; guard: accepted requests and security headers; page/: the files of the page
 """

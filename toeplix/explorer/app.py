@@ -1,13 +1,15 @@
-"""The explorer's server: a page, and what it asks for.
+"""The explorer's server: the page, and the routes that it requests.
 
-GET  /                        the page; /page/NAME: its parts, all inside this package
-GET  /api/places              runs and models by name
+GET  /, /page/NAME            the page, and its files, all inside this package
+GET  /api/list                runs and models by name
 GET  /api/metrics             rows of a run after a cursor
 GET  /api/settings            run.json and the last sample
-GET  /api/filters, /api/filter   of a model: indices of all, curves of one
-POST /api/write               text token by token, a line of JSON each
-POST /api/reach               which earlier tokens reach each token of a text
-GET  /api/claims, /figures/NAME
+GET  /api/filters             indices of all filters of a model
+GET  /api/filter              taps and symbol of one filter
+POST /api/generate            generated text, one line of JSON for each token
+POST /api/reach               which earlier tokens each token of a text reads
+GET  /api/claims              the paper's claims, with verdicts
+GET  /figures/NAME            a figure of an experiment
 """
 
 import json
@@ -23,7 +25,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException as Refusal
+from starlette.exceptions import HTTPException as Rejection
 
 from toeplix.explorer import reach as linear
 from toeplix.explorer import runs
@@ -42,10 +44,11 @@ KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-WRITERS = 4  # texts that are written at the same time
+MAX_GENERATIONS = 4  # texts that are generated at the same time
 
 
 def _characters(text: str) -> str:
+    """Return the text; raise ValueError if it has a lone surrogate."""
     if printable(text) != text:
         raise ValueError("the text has half of a surrogate pair, which is no character")
     return text
@@ -54,8 +57,8 @@ def _characters(text: str) -> str:
 Characters = Annotated[str, AfterValidator(_characters)]
 
 
-class Wish(BaseModel):
-    """A text to be written."""
+class GenerateRequest(BaseModel):
+    """The body of POST /api/generate."""
 
     model: str
     prompt: Characters = Field("", max_length=50_000)
@@ -66,12 +69,12 @@ class Wish(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63)
 
 
-class Question(BaseModel):
-    """A text of which the linear path is asked."""
+class ReachRequest(BaseModel):
+    """The body of POST /api/reach."""
 
     model: str
     text: Characters = Field(max_length=20_000)
-    held: str = "text"
+    linearization: str = "at_text"
 
 
 def explorer(
@@ -81,10 +84,10 @@ def explorer(
     figures: Path = Path("figures"),
     names: tuple[str, ...] = (),
 ) -> App:
-    """The application over one path; `names` are host names beside localhost that it answers to."""
-    find(root)  # what cannot be explored is said now
+    """Return the application for one path; `names` are its host names beside localhost."""
+    find(root)  # fails now, not at the first request
     app = FastAPI(openapi_url=None)
-    shelf, writers = Shelf(), threading.Semaphore(WRITERS)
+    shelf, slots = Shelf(), threading.Semaphore(MAX_GENERATIONS)
     parts = _parts()
 
     def run(name: str) -> Path:
@@ -102,8 +105,8 @@ def explorer(
         body = _named("part of the page", name, parts)
         return Response(body, media_type=KINDS[Path(name).suffix])
 
-    @app.get("/api/places")
-    def places() -> Any:
+    @app.get("/api/list")
+    def listing() -> Any:
         found = find(root)
         described = [runs.describe(name, folder) for name, folder in found.runs.items()]
         for about in described:
@@ -129,30 +132,32 @@ def explorer(
     def one(name: str, layer: str, head: int = 0, kernel: int = 0) -> Any:
         return shelf.filters(checkpoint(name)).one(layer, head, kernel)
 
-    @app.post("/api/write")
-    def writing(wish: Wish) -> Response:
-        speaker = shelf.speaker(checkpoint(wish.model))
-        sampling = Sampling(temperature=wish.temperature, top_k=wish.top_k, top_p=wish.top_p)
+    @app.post("/api/generate")
+    def generate(request: GenerateRequest) -> Response:
+        speaker = shelf.speaker(checkpoint(request.model))
+        sampling = Sampling(
+            temperature=request.temperature, top_k=request.top_k, top_p=request.top_p
+        )
         events = write(
             *speaker,
-            wish.prompt,
-            new=wish.new,
+            request.prompt,
+            new=request.new,
             sampling=sampling,
-            seed=wish.seed,
+            seed=request.seed,
             alone=shelf.alone,
         )
-        if not writers.acquire(blocking=False):
-            raise HTTPException(429, f"{WRITERS} texts are being written: stop one of them")
-        return StreamingResponse(_lines(events, writers), media_type="application/x-ndjson")
+        if not slots.acquire(blocking=False):
+            raise HTTPException(429, f"{MAX_GENERATIONS} texts are being written: stop one of them")
+        return StreamingResponse(_lines(events, slots), media_type="application/x-ndjson")
 
     @app.post("/api/reach")
-    def reach(question: Question) -> Any:
-        model, tokenizer = shelf.speaker(checkpoint(question.model))
-        whole = [tokenizer.start, *tokenizer.encode(question.text)]
-        most = min(linear.LONGEST, model.config.context)
+    def reach(request: ReachRequest) -> Any:
+        model, tokenizer = shelf.speaker(checkpoint(request.model))
+        whole = [tokenizer.start, *tokenizer.encode(request.text)]
+        most = min(linear.MAX_POSITIONS, model.config.context)
         tokens = whole[:most]
         with shelf.alone:
-            found = linear.reach(model, torch.tensor(tokens), question.held)
+            found = linear.reach(model, torch.tensor(tokens), request.linearization)
         if not bool(found.isfinite().all()):
             raise ValueError("what arrives is not finite: check the model's weights")
         text = Detokenizer(tokenizer.decode)
@@ -188,31 +193,33 @@ def explorer(
         words = f"{place}: {first['msg'].removeprefix('Value error, ')}"
         return JSONResponse({"error": printable(words)[:400]}, 422)
 
-    @app.exception_handler(Refusal)
-    def refused(_: Request, problem: Refusal) -> Response:
+    @app.exception_handler(Rejection)
+    def rejected(_: Request, problem: Rejection) -> Response:
         return JSONResponse({"error": problem.detail}, problem.status_code)
 
     for kind, status in ((LookupError, 404), (ValueError, 400), (OSError, 400)):
-        app.add_exception_handler(kind, _told(status))
+        app.add_exception_handler(kind, _error_response(status))
     return Guard(app, names)
 
 
-def _told(status: int) -> Any:
-    def tell(_: Request, problem: Exception) -> Response:
-        return JSONResponse({"error": runs.said(problem)}, status)
+def _error_response(status: int) -> Any:
+    """Return an exception handler that responds with the status and the message of the exception."""
 
-    return tell
+    def respond(_: Request, problem: Exception) -> Response:
+        return JSONResponse({"error": runs.message(problem)}, status)
+
+    return respond
 
 
 def _sample(folder: Path) -> str:
     try:
         return printable(latest_sample(folder))
-    except (OSError, ValueError) as problem:  # a sample is no reason to hide the settings
-        return f"samples.txt cannot be read: {runs.said(problem)}"
+    except (OSError, ValueError) as problem:  # the settings are shown without it
+        return f"samples.txt cannot be read: {runs.message(problem)}"
 
 
 def _named(what: str, name: str, known: dict[str, Any]) -> Any:
-    """The only way from a name in a request to something on disk."""
+    """Return the entry of a name. All names of requests are looked up here, none becomes a path."""
     if name not in known:
         raise LookupError(f"there is no {what} {name[:200]!r}")
     return known[name]
@@ -223,17 +230,17 @@ def _parts() -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
-async def _lines(events: Iterator[Event], writers: threading.Semaphore) -> AsyncIterator[bytes]:
-    """Events as lines of JSON; when the browser leaves, the writing stops."""
+async def _lines(events: Iterator[Event], slots: threading.Semaphore) -> AsyncIterator[bytes]:
+    """Yield events as lines of JSON; generation stops when the browser disconnects."""
     try:
         while (event := await run_in_threadpool(_next, events)) is not None:
             yield (json.dumps(event) + "\n").encode()
     finally:
-        writers.release()
+        slots.release()
 
 
 def _next(events: Iterator[Event]) -> Event | None:
     try:
         return next(events, None)
-    except (ValueError, RuntimeError) as problem:  # the second is PyTorch's
-        return {"kind": "error", "text": runs.said(problem)}
+    except (ValueError, RuntimeError) as problem:  # PyTorch raises RuntimeError
+        return {"kind": "error", "text": runs.message(problem)}

@@ -1,7 +1,8 @@
-"""What is explored: directories of runs and of checkpoints, found under one path and known by name.
+"""Discovery of runs and checkpoints under one path.
 
-A run has a run.json (`toeplix train` writes it), a checkpoint a model.safetensors. Names are looked up in
-what was found, and never joined to a path: nothing outside the given directory can be asked for.
+A run is a directory with run.json (`toeplix train` writes it), a checkpoint one with model.safetensors.
+Names are looked up among the directories found and never joined to a path, so nothing outside the given
+directory can be requested.
 """
 
 import os
@@ -19,29 +20,31 @@ SKIPPED = {CHECKPOINTS, "tensorboard", MODEL}  # of a run, never runs themselves
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class Found:
     """Directories by name: of runs, and of models with or without a run."""
 
     runs: dict[str, Path] = field(default_factory=dict)
     models: dict[str, Path] = field(default_factory=dict)
-    escaped: frozenset[str] = frozenset()  # names that stand for bytes that are no text
+    escaped: frozenset[str] = frozenset()  # names of directories whose names are not UTF-8
 
 
-def find(root: Path) -> Places:
-    """All runs and models at or below a path. Looked for anew at each call: runs come and go."""
+def find(root: Path) -> Found:
+    """Return all runs and models at or below a path, searched at each call."""
     root = _resolved(root)
     if _has(root, WEIGHTS):
         owner = root.parent if root.name == MODEL and _has(root.parent, RECORD) else None
         name = printable(owner.name if owner else root.name)
-        return Places(runs={name: owner} if owner else {}, models={name: root})
+        return Found(runs={name: owner} if owner else {}, models={name: root})
     runs: dict[str, Path] = {}
     models: dict[str, Path] = {}
-    unfinished: dict[str, Path] = {}  # have filters, but no tokenizer to write with
+    unfinished: dict[str, Path] = {}  # these have filters, but no tokenizer for generation
     escaped = set()
     for folder in _folders(root, MAX_SEARCH_DEPTH):
         given = folder.relative_to(root).as_posix() if folder != root else root.name
         name = printable(given)
-        while name in runs or name in models:  # another directory has the escaped name for its own
+        while (
+            name in runs or name in models
+        ):  # the name of another directory equals this escaped name
             name += "'"
         if name != given:
             escaped.add(name)
@@ -53,7 +56,7 @@ def find(root: Path) -> Places:
                 unfinished[f"{name}, {newest.name}"] = newest
         elif _has(folder, WEIGHTS) and len(models) < MAX_RUNS:
             models[name] = folder
-    return Places(runs=runs, models=models | unfinished, escaped=frozenset(escaped))
+    return Found(runs=runs, models=models | unfinished, escaped=frozenset(escaped))
 
 
 def _resolved(root: Path) -> Path:
@@ -61,7 +64,7 @@ def _resolved(root: Path) -> Path:
     try:
         found = root.resolve()
         exists = found.exists()
-    except (RuntimeError, OSError) as problem:  # the first is of links that go round
+    except (RuntimeError, OSError) as problem:  # RuntimeError: a loop of symbolic links
         raise ValueError(f"{shown} cannot be followed: {printable(str(problem))}") from problem
     if not exists and root.is_symlink():
         raise ValueError(f"{shown} is a link that leads nowhere, or in a loop")
@@ -73,7 +76,7 @@ def _resolved(root: Path) -> Path:
 
 
 def _has(folder: Path, name: str) -> bool:
-    """Whether a file is there that may be looked at."""
+    """Return whether a readable directory contains a file."""
     try:
         return (folder / name).is_file()
     except OSError:
@@ -81,7 +84,7 @@ def _has(folder: Path, name: str) -> bool:
 
 
 def _folders(root: Path, depth: int) -> Iterator[Path]:
-    """The directory and those below it, by name; links are not followed."""
+    """Yield the directory and those below it in order of name; symbolic links are not followed."""
     yield root
     if depth == 0 or _has(root, RECORD):
         return
@@ -94,14 +97,14 @@ def _folders(root: Path, depth: int) -> Iterator[Path]:
                 and entry.name not in SKIPPED
                 and not entry.name.startswith(".")
             )
-    except OSError:  # not allowed, or gone meanwhile
+    except OSError:  # no permission, or deleted meanwhile
         return
     for name in below:
         yield from _folders(root / name, depth - 1)
 
 
 def _newest(checkpoints: Path) -> Path | None:
-    """Of a run that is not finished: the checkpoint after most steps."""
+    """Return the checkpoint with the most steps of an unfinished run; None if there is none."""
     found = {
         int(number[-18:]): folder
         for folder in checkpoints.glob("step-*")

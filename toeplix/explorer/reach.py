@@ -1,21 +1,21 @@
-"""Which earlier tokens reach a token: the linear path of a Toeplitz model through its filters.
+"""Reach: which earlier tokens a token reads along the linear path of a Toeplitz model (receptive field).
 
-Along the residual stream each layer adds what its filters make of it. Without the channel layers, which
-look at one position only, this is a product of linear maps on (t, d):
+Each layer adds the output of its filters to the residual stream. Without the channel layers, which act on
+each position separately, this is a product of linear maps on (t, d):
 
     E = (I + M_L) ... (I + M_1),      M_l = W_out F_l W_in      reach[t, s] = | E[t, s] x_s |
 
-x_s is the embedding of token s, F_l the causal Toeplitz product, biases are left out. What stands between
-is nonlinear and has to be held somewhere:
+x_s is the embedding of token s and F_l the causal Toeplitz product; biases are omitted. Norms, gates and
+nonlinearities between filters are replaced by linear maps in one of two ways (`linearization`):
 
-    "filters"   norms, gates and nonlinearities between filters are taken for the identity. In a flat
-                model |E[t, s]| is then one number, tap t - s of (delta + w_L) * ... * (delta + w_1)
-    "text"      they are held at what they are in this text: a norm divides by the deviation that it
-                found, a gate multiplies by the value that it had. If the channel layers add nothing, the
-                sum over s of E[t, s] x_s is the model's own residual stream
+    "at_text"       each is fixed at its value for this text: a norm divides by the standard deviation at
+                    this position, a gate multiplies by its value. If the channel layers add nothing, the
+                    sum over s of E[t, s] x_s is the model's residual stream
+    "filters_only"  each is replaced by the identity. In a flat model |E[t, s]| is then one number, tap
+                    t - s of (delta + w_L) * ... * (delta + w_1)
 
-Neither says how much a prediction depends on a token: channel layers see sums, and may double or
-delete what arrives.
+Neither measures how much a prediction depends on a token: channel layers act on sums of contributions,
+and may amplify or remove them.
 """
 
 from collections.abc import Callable
@@ -28,38 +28,42 @@ from torch import Tensor, nn
 from toeplix.mixers.toeplitz import ToeplitzMixer
 from toeplix.model import Block, LanguageModel, MixerLM
 
-HELD = ("text", "filters")
-LONGEST = 256  # positions
-CHUNK = 32  # sources that are followed at once
+LINEARIZATIONS = ("at_text", "filters_only")
+MAX_POSITIONS = 256
+CHUNK = 32  # source positions that are computed together
 Map = Callable[[Tensor], Tensor]  # linear, on (s, t, d)
 
 
 @torch.no_grad()
 def reach(
-    model: LanguageModel, tokens: Int[Tensor, " t"], held: str = "text"
+    model: LanguageModel, tokens: Int[Tensor, " t"], linearization: str = "at_text"
 ) -> Float[Tensor, "t s"]:
-    """How much of token s arrives at position t, in the units of the stream; 0 above the diagonal."""
-    if len(tokens) > LONGEST:
-        raise ValueError(f"{len(tokens)} tokens are too many: at most {LONGEST}")
+    """Return the norm of the contribution of token s to position t; 0 above the diagonal."""
+    if len(tokens) > MAX_POSITIONS:
+        raise ValueError(f"{len(tokens)} tokens are too many: at most {MAX_POSITIONS}")
     parts = [
-        carried.norm(dim=2) for carried in _followed(model, tokens, held)
+        carried.norm(dim=2) for carried in _contributions(model, tokens, linearization)
     ]  # (s, t) of some sources each
     return torch.cat(parts).T
 
 
 @torch.no_grad()
 def arrivals(
-    model: LanguageModel, tokens: Int[Tensor, " t"], held: str = "text"
+    model: LanguageModel, tokens: Int[Tensor, " t"], linearization: str = "at_text"
 ) -> Float[Tensor, "t d"]:
-    """The sum over sources of what arrives."""
-    return cast(Tensor, sum(carried.sum(0) for carried in _followed(model, tokens, held)))
+    """Return the sum of the contributions of all tokens at each position."""
+    return cast(
+        Tensor, sum(carried.sum(0) for carried in _contributions(model, tokens, linearization))
+    )
 
 
-def _followed(model: LanguageModel, tokens: Tensor, held: str) -> list[Tensor]:
-    """E[t, s] x_s, (s, t, d) for chunks of sources."""
-    if held not in HELD:
-        raise ValueError(f"held={held!r} must be one of {', '.join(HELD)}")
-    maps, x = linear_path(model, tokens, held)
+def _contributions(model: LanguageModel, tokens: Tensor, linearization: str) -> list[Tensor]:
+    """Return E[t, s] x_s as tensors (s, t, d), one for each chunk of source positions."""
+    if linearization not in LINEARIZATIONS:
+        raise ValueError(
+            f"linearization={linearization!r} must be one of {', '.join(LINEARIZATIONS)}"
+        )
+    maps, x = linear_path(model, tokens, linearization)
     found = []
     for first in range(0, len(tokens), CHUNK):
         sources = range(first, min(first + CHUNK, len(tokens)))
@@ -72,8 +76,10 @@ def _followed(model: LanguageModel, tokens: Tensor, held: str) -> list[Tensor]:
     return found
 
 
-def linear_path(model: LanguageModel, tokens: Tensor, held: str) -> tuple[list[Map], Tensor]:
-    """The maps M_1 ... M_L, and the embeddings (t, d) that they start from."""
+def linear_path(
+    model: LanguageModel, tokens: Tensor, linearization: str
+) -> tuple[list[Map], Tensor]:
+    """Return the maps M_1 ... M_L, and the embeddings (t, d) to which they are applied."""
     if not isinstance(model, MixerLM) or model.config.arch != "toeplitz":
         raise ValueError(
             f"the model is {model.config.arch}: only Toeplitz models have a linear path"
@@ -83,15 +89,16 @@ def linear_path(model: LanguageModel, tokens: Tensor, held: str) -> tuple[list[M
     for block in model.blocks:
         if not block.mixer_first:
             x = x + block.channel_mixer(block.channel_norm(x))
-        maps.append(_held(block, x) if held == "text" else _filters(block))
+        at_text = linearization == "at_text"
+        maps.append(_fixed_at(block, x) if at_text else _filters_only(block))
         x = x + block.token_mixer(block.token_norm(x))
         if block.mixer_first:
             x = x + block.channel_mixer(block.channel_norm(x))
     return maps, start
 
 
-def _filters(block: Block) -> Map:
-    """The mixer without its gate, norm and biases."""
+def _filters_only(block: Block) -> Map:
+    """Return the mixer as a linear map without its norm, gate and biases."""
     mixer = cast(ToeplitzMixer, block.token_mixer)
 
     def through(x: Tensor) -> Tensor:
@@ -103,8 +110,8 @@ def _filters(block: Block) -> Map:
     return through
 
 
-def _held(block: Block, x: Float[Tensor, "1 t d"]) -> Map:
-    """The mixer with its norm, gate and nonlinearities held at what they are on x."""
+def _fixed_at(block: Block, x: Float[Tensor, "1 t d"]) -> Map:
+    """Return the mixer as a linear map, with norm, gate and nonlinearities fixed at their values on x."""
     mixer, norm = cast(ToeplitzMixer, block.token_mixer), block.token_norm
     centred = isinstance(norm, nn.LayerNorm)
     inner = x - x.mean(-1, keepdim=True) if centred else x
@@ -133,5 +140,5 @@ def _held(block: Block, x: Float[Tensor, "1 t d"]) -> Map:
 
 
 def _linear(layer: nn.Module, x: Tensor) -> Tensor:
-    """Without the bias."""
+    """Apply a projection without its bias."""
     return nn.functional.linear(x, layer.weight) if isinstance(layer, nn.Linear) else x

@@ -1,8 +1,8 @@
-"""Settings and metrics of runs, read while they are being written.
+"""Settings and metrics of runs, read while the runs are training.
 
-metrics.jsonl grows by whole lines; a run that goes on from a checkpoint cuts it and writes other ones. So
-a reader keeps a cursor, "bytes read, checksum of the last of them": if what stands before the cursor has
-changed, it starts again.
+metrics.jsonl grows by whole lines, and a run that resumes from a checkpoint truncates it. A reader
+therefore keeps a cursor, the number of bytes read and the checksum of the last of them: if the bytes
+before the cursor have changed, it reads the file from the beginning.
 """
 
 import math
@@ -25,16 +25,16 @@ REMEDY = "restore it, or train the run again"
 
 
 class Read(NamedTuple):
-    """What is new in a file of rows."""
+    """The new rows of a metrics file."""
 
     rows: list[dict[str, Any]]
     cursor: str
-    again: bool  # forget earlier rows: the file is another one
-    damaged: int = 0  # lines that are no rows
+    again: bool  # the file was truncated: earlier rows are invalid
+    damaged: int = 0  # lines that are not rows
 
 
 def follow(folder: Path, cursor: str = "") -> Read:
-    """Rows after the cursor; a line that is still being written is left for the next time."""
+    """Return the rows after the cursor; an incomplete last line is left for the next call."""
     offset, check = _parsed(cursor)
     try:
         with open_input(folder / METRICS) as file:
@@ -64,7 +64,7 @@ def _parsed(cursor: str) -> tuple[int, int]:
 
 
 def _checksum(file: Any, offset: int) -> int:
-    """Of what stands before the offset; -1 where the file is shorter."""
+    """Return the checksum of the bytes before the offset; -1 if the file is shorter."""
     start = max(0, offset - COMPARED_BYTES)
     file.seek(start)
     before = file.read(offset - start)
@@ -72,7 +72,7 @@ def _checksum(file: Any, offset: int) -> int:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """Numbers of one line, those that JSON cannot write left out; None for what is no row."""
+    """Return the finite numbers of one line; None if the line is not a row."""
     try:
         row = compat.metrics_row(parse_json(line))
     except (ValueError, TypeError):
@@ -89,20 +89,20 @@ def _number(value: Any) -> bool:
 
 
 def describe(name: str, folder: Path) -> dict[str, Any]:
-    """A run in one line: what it trains, how far it is, when it last said something, what is wrong."""
+    """Return the entry of a run in the list: model, progress, time of the last row, and problems."""
     problems = []
     steps, model = 0, dict[str, Any]()
     try:
         steps, model = _plan(folder)
     except (OSError, ValueError) as problem:
-        problems.append(said(problem))
+        problems.append(message(problem))
     last, changed = dict[str, Any](), 0.0
     metrics = folder / METRICS
     try:
         last = _last(metrics)
         changed = metrics.stat().st_mtime if metrics.exists() else 0.0
     except OSError as problem:
-        problems.append(said(problem))
+        problems.append(message(problem))
     finished = (folder / MODEL).is_dir() and last.get("step", 0) >= steps
     going = not finished and time.time() - changed < QUIET_SECONDS
     state = "finished" if finished else "training" if going else "quiet"
@@ -120,7 +120,7 @@ def describe(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _plan(folder: Path) -> tuple[int, dict[str, Any]]:
-    """Steps and model of a run, by its run.json."""
+    """Return the steps and the model settings of a run from its run.json."""
     found = read_json(folder / RECORD, REMEDY)
     with reading(folder / RECORD, REMEDY):
         clean(found)
@@ -141,8 +141,8 @@ def _plan(folder: Path) -> tuple[int, dict[str, Any]]:
     return steps, clean(model)
 
 
-def said(problem: Exception) -> str:
-    """What went wrong, in one line that any page can show."""
+def message(problem: Exception) -> str:
+    """Return the message of an exception as one line of printable text."""
     if isinstance(problem, OSError) and problem.strerror:
         words = f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
     else:
@@ -152,7 +152,7 @@ def said(problem: Exception) -> str:
 
 
 def clean(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """A JSON value as a browser can read it: what is no number or no character is written out."""
+    """Return a JSON value that browsers can parse: other numbers and lone surrogates become text."""
     if depth < 0:
         raise ValueError("nested too deeply")
     if isinstance(value, dict):
@@ -166,7 +166,7 @@ def clean(value: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def _last(metrics: Path) -> dict[str, Any]:
-    """The last whole row."""
+    """Return the last complete row; empty if there is none."""
     try:
         with open_input(metrics) as file:
             size = file.seek(0, 2)
@@ -178,10 +178,10 @@ def _last(metrics: Path) -> dict[str, Any]:
 
 
 def record(folder: Path) -> dict[str, Any]:
-    """run.json, as a browser can read it.
+    """Return run.json as a JSON value that browsers can parse.
 
     Raises:
-        DamagedFile: it is no record.
+        DamagedFile: run.json is not a valid record.
     """
     found = read_json(folder / RECORD, REMEDY)
     with reading(folder / RECORD, REMEDY):
@@ -190,7 +190,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    """run.json; empty where it cannot be read."""
+    """Return run.json; empty if it cannot be read."""
     try:
         return record(folder)
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""The paper's Table 1, read again: what is noise, what is not, and what its routine gets wrong.
+"""Errata of the paper's Table 1: which of its indices are those of noise, and errors of its routine.
 
-Upstream samples the symbol at 50,000 points and adds up rotations, but where the curve crosses the
-negative real axis clockwise it adds the step instead of subtracting it. `published_rule` is that rule,
-so that the table can be compared with what noise gives under it.
+The research code samples the symbol at 50,000 points and sums the rotations, but where the curve crosses
+the negative real axis clockwise it adds the step instead of subtracting it. `published_rule` implements
+that rule, so that the table can be compared with the indices of noise under the same rule.
 """
 
 import math
@@ -41,13 +41,13 @@ TABLE = {  # the paper's Table 1, layers 0 to 15, and the context that its capti
 
 
 def sampled(kernel: Float[Tensor, "f n"], points: int) -> np.ndarray:
-    """The winding number by uniform sampling, right only if no step exceeds half a turn: (filters,)."""
+    """Return winding numbers (filters,) by uniform sampling; wrong if a step exceeds half a turn."""
     steps = _steps(kernel, points)
     return np.rint((steps - 2 * np.pi * np.rint(steps / (2 * np.pi))).sum(axis=-1) / (2 * np.pi))
 
 
 def published_rule(kernel: Float[Tensor, "f n"], points: int = CURVE_POINTS) -> np.ndarray:
-    """The same with the sign error, and without the last step that closes the curve: (filters,)."""
+    """Return winding numbers (filters,) by the published rule: with its sign error, and not closed."""
     steps = _steps(kernel, points)[..., :-1]
     short = steps - 2 * np.pi * np.rint(steps / (2 * np.pi))
     wrong = np.where(steps > np.pi, -short, short)
@@ -55,7 +55,7 @@ def published_rule(kernel: Float[Tensor, "f n"], points: int = CURVE_POINTS) -> 
 
 
 def _steps(kernel: Tensor, points: int) -> np.ndarray:
-    """Differences of the principal argument around the circle."""
+    """Return the differences of the principal argument around the circle."""
     if points < kernel.shape[-1]:
         raise ValueError(f"points={points} must be at least the {kernel.shape[-1]} taps")
     argument = np.angle(np.fft.fft(kernel.detach().double().numpy(), points))
@@ -63,13 +63,14 @@ def _steps(kernel: Tensor, points: int) -> np.ndarray:
 
 
 def table() -> dict[str, list[int]]:
+    """Return the indices of Table 1 by row."""
     return {name: [int(word) for word in text.split()] for name, (_, text) in TABLE.items()}
 
 
 def findings(draws: int = NOISE_DRAWS) -> Iterator[str]:
-    """A line for each erratum, computed here and now."""
+    """Yield the errata as lines of text, computed at each call."""
     generator = torch.Generator().manual_seed(0)
-    yield f"Noise, {draws} filters of each length, certified beside the published rule:"
+    yield f"Noise, {draws} filters of each length, certified indices and the published rule:"
     rule = {}
     for taps in (512, 1024):
         kernel = torch.randn(draws, taps, generator=generator, dtype=torch.float64)
@@ -99,7 +100,7 @@ def findings(draws: int = NOISE_DRAWS) -> Iterator[str]:
             values = values[:-1]
         mean, deviation = rule[taps]
         z = (values.mean() - mean) / (deviation * math.sqrt(1 / len(values) + 1 / draws))
-        verdict = "not to be told from noise" if abs(z) < 3 else "not noise"
+        verdict = "not distinguishable from noise" if abs(z) < 3 else "not noise"
         note = " without its last layer" if name == "decoder" else ""
         yield f"  {name} (n={taps}){note}: mean {values.mean():.1f}, z {z:+.1f}: {verdict}"
     few = simulated(512, draws, seed=1)

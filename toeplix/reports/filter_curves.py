@@ -1,4 +1,4 @@
-"""What is drawn of a model's filters: taps, symbols, and certified indices beside those of noise."""
+"""Taps, symbols and certified indices of a model's filters, as the explorer plots them."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ SHOWN_DIGITS = 6
 
 
 class Filters:
-    """All filters of a checkpoint, read and proven once."""
+    """All filters of a checkpoint, with certified indices."""
 
     def __init__(self, checkpoint: Path) -> None:
         found, self.config = filters.read(checkpoint)
@@ -23,7 +23,7 @@ class Filters:
         self.rows = [row for layer in found for row in _rows(layer)]
 
     def one(self, layer: str, head: int, kernel: int) -> dict[str, Any]:
-        """Taps, and half of the symbol: from theta = 0 to pi, the rest is its mirror image."""
+        """Return taps and symbol of one filter; the symbol from pi to 2 pi is the mirror image."""
         taps = self.taps(layer, head, kernel)
         curve = half(taps)
         return {"taps": _rounded(taps), "re": _rounded(curve.real), "im": _rounded(curve.imag)}
@@ -36,7 +36,7 @@ class Filters:
 
 
 def half(taps: Tensor) -> Tensor:
-    """The symbol at equal steps from theta = 0 to pi, both ends included."""
+    """Return the symbol at equal steps from theta = 0 to pi, both ends included."""
     taps_up = 2 ** (len(taps) - 1).bit_length()
     points = max(MIN_SYMBOL_POINTS, taps_up, min(32 * taps_up, MAX_SYMBOL_POINTS))
     return symbol(taps.double(), points)[: points // 2 + 1]
@@ -52,13 +52,13 @@ def _rows(layer: filters.Layer) -> list[dict[str, Any]]:
             rows.append(row | {"index": None, "status": why, "margin": None})
             continue
         (proof,) = indices(taps[None])
-        chance = noise(len(taps))
+        random = noise(len(taps))
         row |= {"index": proof.index, "status": proof.status, "margin": proof.margin}
-        rows.append(row | {"noise_mean": chance.mean, "noise_deviation": chance.deviation})
+        rows.append(row | {"noise_mean": random.mean, "noise_deviation": random.deviation})
     return rows
 
 
 def _rounded(values: Tensor) -> list[float]:
-    """Six digits: a third of what JSON would take."""
+    """Return values rounded to six digits, which makes the JSON three times smaller."""
     clean = torch.nan_to_num(values.double(), 0.0, 0.0, 0.0)
     return [float(f"{value:.{SHOWN_DIGITS}g}") for value in clean.tolist()]

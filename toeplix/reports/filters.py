@@ -1,8 +1,8 @@
-"""Toeplitz filters wherever they sit: in a module, a dict of weights, a checkpoint on disk.
+"""The Toeplitz filters of a module, of a dict of weights, or of a checkpoint on disk.
 
-A layer's filters are a tensor (h, k, n) under a name that ends in `filters.NUMBER.kernel`; which model
-carries them does not matter. A checkpoint is a directory with safetensors (one file, or several with an
-index), or a run that has one in `model/`.
+The filters of a layer are a tensor (h, k, n) under a name that ends in `filters.NUMBER.kernel`, in any
+model. A checkpoint is a directory with safetensors (one file, or several with an index), or a run with a
+checkpoint in `model/`.
 """
 
 import re
@@ -21,7 +21,7 @@ from toeplix.inference.loading import model_directory
 
 KERNEL = re.compile(r"^(?P<layer>.*?)(\.?token_mixer)?\.?filters\.(?P<part>\d{1,9})\.kernel$")
 WEIGHTS = "model.safetensors"
-INITIAL = {"random": "kaiming", "ones": "ones"}  # of frozen filters
+INITIAL = {"random": "kaiming", "ones": "ones"}  # initialisations by the value of `frozen`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Layer:
     kernel: Tensor
 
     def filters(self) -> Iterator[tuple[str, int, int, Tensor]]:
-        """Name, head, number among the head's kernels, and taps of each filter."""
+        """Yield name, head, number among the kernels of the head, and taps of each filter."""
         heads, kernels, _ = self.kernel.shape
         for head in range(heads):
             for number in range(kernels):
@@ -43,7 +43,7 @@ class Layer:
 
 
 def layers(source: nn.Module | Mapping[str, Tensor]) -> list[Layer]:
-    """In the order in which they stand in the model; none if it has no Toeplitz filters."""
+    """Return the Toeplitz layers in the order of the model; an empty list if there are none."""
     weights = source.state_dict() if isinstance(source, nn.Module) else source
     found = []
     for name, value in weights.items():
@@ -58,7 +58,7 @@ def layers(source: nn.Module | Mapping[str, Tensor]) -> list[Layer]:
 
 
 def _order(name: str) -> list[tuple[bool, int, str]]:
-    """Numbers in names by their value: blocks.2 before blocks.10."""
+    """Return a sort key that orders numbers in names by value: blocks.2 before blocks.10."""
     parts = re.split(r"[.]", name)
     numbers = [part.isdecimal() and len(part) < 10 for part in parts]
     return [
@@ -68,7 +68,7 @@ def _order(name: str) -> list[tuple[bool, int, str]]:
 
 
 def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
-    """The Toeplitz layers of a checkpoint, and its configuration as far as there is one."""
+    """Return the Toeplitz layers of a checkpoint, and its configuration (empty if there is none)."""
     folder = Path(directory)
     if not folder.exists():
         raise FileNotFoundError(f"there is no {folder}")
@@ -99,7 +99,7 @@ def read(directory: str | Path) -> tuple[list[Layer], dict[str, Any]]:
 
 
 def _taps(kernel: Tensor, where: str) -> Tensor:
-    """Filters that can be analysed; those of half precision in single."""
+    """Return the filters of a layer, half precision as float32; raise DamagedFile if invalid."""
     if not kernel.is_floating_point() or not kernel.numel():
         raise DamagedFile(f"{where} is no filter, but {kernel.dtype} of {tuple(kernel.shape)}")
     return kernel if kernel.element_size() >= 4 else kernel.float()

@@ -1,64 +1,38 @@
-"""Pictures of filters: symbols, matrices, indices beside the null band, singular values."""
+"""Figures of `toeplix spectrum`: symbols, matrices, singular values, indices beside those of noise."""
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from toeplix.reports.filters import Layer
 from toeplix.reports.spectrum_rows import Row
+from toeplix.reports.symbol_plot import draw_symbols, panel_grid, symbol_panels
 from toeplix.spectral.singular import matrix
-from toeplix.spectral.symbols import symbol
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POINTS = 8192
-DRAWN = 512  # rows and columns of a matrix in a picture, at most
-NEAR = 16  # rows and columns next to the diagonal
-PANELS = 64  # in one picture, at most
+MAX_MATRIX = 512  # rows and columns of a matrix in a figure, at most
+NEAR_DIAGONAL = 16  # rows and columns next to the diagonal
+PANELS = 64  # in one figure, at most
 
 
 def _flat(found: Sequence[Layer]) -> list[tuple[str, Tensor]]:
-    """Names and taps of all filters that are not zero."""
+    """Return names and taps of all filters that are not zero."""
     every = ((name, kernel) for layer in found for name, _, _, kernel in layer.filters())
     return [(name, kernel.double()) for name, kernel in every if kernel.any()]
 
 
-def _grid(panels: int, size: float = 1.9) -> tuple["Figure", list[Any]]:
-    from matplotlib.figure import Figure
-
-    columns = max(1, min(8, math.ceil(math.sqrt(panels))))
-    lines = math.ceil(panels / columns)
-    figure = Figure(figsize=(size * columns, size * lines + 0.4), layout="constrained")
-    axes = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for empty in axes[panels:]:
-        empty.set_axis_off()
-    return figure, axes
-
-
-def _curve(kernel: Tensor) -> Tensor:
-    return symbol(kernel, max(POINTS, 8 * len(kernel)))
-
-
 def symbols(found: Sequence[Layer]) -> "Figure":
-    """Each filter's symbol as a curve, with the origin marked."""
-    shown = _flat(found)[:PANELS]
-    figure, axes = _grid(len(shown))
-    for axis, (name, kernel) in zip(axes, shown, strict=False):
-        curve = _curve(kernel)
-        axis.plot(curve.real.numpy(), curve.imag.numpy(), linewidth=0.6)
-        axis.plot(0, 0, "r.", markersize=5)
-        axis.set_title(name, fontsize=7)
-        axis.set_aspect("equal", "datalim")
-        axis.tick_params(labelsize=5)
-    return figure
+    """Return the symbol of each filter in a panel of its own."""
+    return symbol_panels(_flat(found)[:PANELS])
 
 
 def superimposed(found: Sequence[Layer]) -> "Figure":
-    """All symbols on one another, by their sum of |w|, coloured by layer."""
+    """Return all symbols in one plot, each divided by the sum of |taps|, coloured by layer."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -67,30 +41,30 @@ def superimposed(found: Sequence[Layer]) -> "Figure":
     figure = Figure(figsize=(5, 4.4), layout="constrained")
     axis = figure.subplots()
     last = max(1, len(found) - 1)
-    colours = ScalarMappable(Normalize(0, last), colormaps["viridis"])
-    for number, layer in enumerate(found):
-        for _, kernel in _flat([layer]):
-            curve = _curve(kernel) / kernel.abs().sum()
-            colour = colormaps["viridis"](number / last)
-            axis.plot(
-                curve.real.numpy(), curve.imag.numpy(), linewidth=0.6, alpha=0.8, color=colour
-            )
-    axis.plot(0, 0, "r.", markersize=7)
-    axis.set(xlabel="real", ylabel="imaginary", title="symbols over the sum of |taps|")
-    axis.set_aspect("equal", "datalim")
-    figure.colorbar(colours, ax=axis, label="layer")
+    shown = [
+        (kernel, colormaps["viridis"](number / last))
+        for number, layer in enumerate(found)
+        for _, kernel in _flat([layer])
+    ]
+    kernels, colours = [kernel for kernel, _ in shown], [colour for _, colour in shown]
+    draw_symbols(axis, kernels, colours=colours, normalise=True, alpha=0.8)
+    axis.set(xlabel="real", ylabel="imaginary", title="symbols divided by the sum of |taps|")
+    figure.colorbar(
+        ScalarMappable(Normalize(0, last), colormaps["viridis"]), ax=axis, label="layer"
+    )
     return figure
 
 
 def matrices(found: Sequence[Layer]) -> "Figure":
-    """T(w) of each filter: blue is negative, red positive, white zero, cut at the 99th percentile."""
+    """Return the matrix T(w) of each filter; colours saturate at the 99th percentile of |taps|."""
     return _matrices(found, lambda kernel: (_thinned(kernel), float(kernel.abs().quantile(0.99))))
 
 
 def near_diagonal(found: Sequence[Layer]) -> "Figure":
-    """The same next to the diagonal, each on its own scale."""
+    """Return the entries of T(w) next to the diagonal, each filter on its own colour scale."""
     return _matrices(
-        found, lambda kernel: (matrix(kernel[:NEAR]), float(kernel[:NEAR].abs().max()))
+        found,
+        lambda kernel: (matrix(kernel[:NEAR_DIAGONAL]), float(kernel[:NEAR_DIAGONAL].abs().max())),
     )
 
 
@@ -98,7 +72,7 @@ def _matrices(
     found: Sequence[Layer], picture: Callable[[Tensor], tuple[Tensor, float]]
 ) -> "Figure":
     shown = _flat(found)[:PANELS]
-    figure, axes = _grid(len(shown))
+    figure, axes = panel_grid(len(shown))
     for axis, (name, kernel) in zip(axes, shown, strict=False):
         values, most = picture(kernel)
         most = most or float(kernel.abs().max())
@@ -110,15 +84,15 @@ def _matrices(
 
 
 def _thinned(kernel: Tensor) -> Tensor:
-    """Every so many-th row and column of T(w), without building the rest."""
-    step = math.ceil(len(kernel) / DRAWN)
+    """Return evenly spaced rows and columns of T(w) without building the whole matrix."""
+    step = math.ceil(len(kernel) / MAX_MATRIX)
     time = torch.arange(0, len(kernel), step)
     lag = time[:, None] - time
     return kernel[lag.clamp(min=0)] * (lag >= 0)
 
 
 def indices(rows: Sequence[Row]) -> "Figure":
-    """The index of each filter by layer, and where noise would lie."""
+    """Return the index of each filter by layer, and the band of the indices of noise."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(row["layer"] for row in rows))
@@ -148,7 +122,7 @@ def indices(rows: Sequence[Row]) -> "Figure":
 
 
 def singular_values(rows: Sequence[Row]) -> "Figure | None":
-    """How the singular values of the n x n matrices fall; None where filters are too long for it."""
+    """Return the singular values of the n x n matrices; None if the filters are too long for them."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -165,6 +139,8 @@ def singular_values(rows: Sequence[Row]) -> "Figure | None":
         axis.semilogy(range(1, len(values) + 1), share, color=colour, linewidth=0.9)
     axis.axhline(known[0]["eps"], color="0.4", linestyle=":", linewidth=1)
     axis.set(
-        xlabel="number", ylabel="singular value over the largest", title="by layer, first dark"
+        xlabel="number",
+        ylabel="singular value / largest",
+        title="singular values (first layer dark)",
     )
     return figure

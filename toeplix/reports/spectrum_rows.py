@@ -1,4 +1,4 @@
-"""All that is measured of the filters of a model, a row each."""
+"""The spectral analysis of the filters of a model: one row for each filter."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 def rows(
     found: Sequence[Layer], start: str = "kaiming", say: Callable[[str], None] = lambda _: None
 ) -> list[Row]:
-    """Index, singular values, lags of every filter; `start` is how they began."""
+    """Return index, singular values and lags of every filter; `start` is their initialisation."""
     result: list[Row] = []
     for layer in found:
         say(layer.name)
@@ -34,7 +34,7 @@ def rows(
             if name in proofs:
                 row |= _index(proofs[name], lower[name], start, len(kernel))
                 row |= _values(kernel, name)
-            else:  # a new model with several kernels has them: only the last one is drawn
+            else:  # an untrained model with several kernels per head has zero filters
                 row |= {"index": None, "status": "zero filter"}
             result.append(row)
     if all(row["status"] == "zero filter" for row in result):
@@ -43,7 +43,7 @@ def rows(
 
 
 def _by_name(kept: list[Any], measure: Callable[..., list[Index]]) -> dict[str, Index]:
-    """All filters of a layer at once; what is refused is named by layer, head and kernel."""
+    """Return measurements of all filters of a layer by name; errors name layer, head and kernel."""
     for name, _, _, kernel in kept:
         if not kernel.isfinite().all():
             measure(kernel, name=name)
@@ -77,7 +77,7 @@ def _index(proof: Index, lower: Index, start: str, taps: int) -> Row:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity: None where the start has no spread and the index has left it."""
+    """Return the value, or None for infinity, which JSON does not have."""
     return value if isfinite(value) else None
 
 

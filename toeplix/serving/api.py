@@ -1,6 +1,6 @@
-"""The routes: OpenAI's, `/health` and `/metrics`.
+"""The routes: OpenAI's endpoints, `/health` and `/metrics`.
 
-Every error has OpenAI's form. Faults of the server are logged on its side and not described to clients.
+Every error has OpenAI's form. Internal errors are logged by the server and not described to clients.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from toeplix.serving.openapi import document
 from toeplix.serving.requests import Asked, Chat, Completion
 from toeplix.serving.service import Service
 
-USUAL = 16  # new tokens of a completion that names no number, as with OpenAI
+DEFAULT_MAX_TOKENS = 16  # of a completion without `max_tokens`, as at OpenAI
 
 
 def application(service: Service, *, key: str | None = None, local: bool = True) -> FastAPI:
-    """The server's ASGI application. `local`: answer to this machine's own names only."""
+    """Return the ASGI application; `local`: accept only requests to this machine's loopback names."""
     app = FastAPI(title="toeplix", docs_url=None, redoc_url=None, redirect_slashes=False)
     limits = service.limits
     app.openapi = functools.partial(document, app, service, secured=key is not None)  # type: ignore[method-assign]
@@ -55,7 +55,11 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
     async def completions(request: Request) -> Response:
         asked = await bodies.read(request, Completion)
         _known(service, asked.model)
-        new = min(USUAL, limits.tokens) if asked.max_tokens is None else asked.max_tokens
+        new = (
+            min(DEFAULT_MAX_TOKENS, limits.max_tokens)
+            if asked.max_tokens is None
+            else asked.max_tokens
+        )
         if new == 0 and not asked.echo:
             raise Refusal(400, "max_tokens: 0 is for echo only", param="max_tokens")
         _check_amount(service, asked, new, len(asked.prompt))
@@ -69,7 +73,7 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
         _known(service, asked.model)
         if asked.max_tokens == 0:
             raise Refusal(400, "max_tokens: at least 1 is needed", param="max_tokens")
-        new = asked.max_completion_tokens or asked.max_tokens or limits.tokens
+        new = asked.max_completion_tokens or asked.max_tokens or limits.max_tokens
         _check_amount(service, asked, new, 1)
         messages = [(message.role, message.text) for message in asked.messages]
         tokens = await run_in_threadpool(service.conversations.tokens, messages)
@@ -85,7 +89,7 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(HTTPException, _rejected)
     app.add_exception_handler(Exception, _failed)
     return app
 
@@ -98,7 +102,7 @@ def _known(service: Service, name: str) -> None:
 
 
 def _prompt(service: Service, given: str | list[int]) -> Prompt:
-    """A text after the start token; or tokens as they are."""
+    """Return a prompt: a text after the start token, or the given tokens."""
     tokenizer = service.tokenizer
     if isinstance(given, str):
         tokens = [tokenizer.start, *tokenizer.encode(given)]
@@ -110,18 +114,20 @@ def _prompt(service: Service, given: str | list[int]) -> Prompt:
 
 
 def _check_amount(service: Service, asked: Asked, new: int, prompts: int) -> None:
-    """Before any text is turned into tokens."""
+    """Reject requests for too many tokens or choices, before their texts are tokenized."""
     limits = service.limits
-    if new > limits.tokens:
-        message = f"max_tokens: {new} is more than the {limits.tokens} that this server writes"
+    if new > limits.max_tokens:
+        message = f"max_tokens: {new} is more than the {limits.max_tokens} that this server writes"
         raise Refusal(400, message, param="max_tokens")
-    if prompts * asked.choices > limits.choices:
-        message = f"{prompts} prompts times n={asked.choices} is more than {limits.choices} choices"
+    if prompts * asked.choices > limits.max_choices:
+        message = (
+            f"{prompts} prompts times n={asked.choices} is more than {limits.max_choices} choices"
+        )
         raise Refusal(400, message, param="n")
 
 
 def _answer(service: Service, prompts: list[Prompt], asked: Asked, new: int, echo: bool) -> Answer:
-    most, longest = service.limits.prompt, max(len(prompt.tokens) for prompt in prompts)
+    most, longest = service.limits.max_prompt, max(len(prompt.tokens) for prompt in prompts)
     if longest > most:
         message = f"the prompt has {longest} tokens, the server reads at most {most}"
         raise Refusal(400, message, param="prompt", code="context_length_exceeded")
@@ -134,15 +140,15 @@ async def _respond(request: Request, answer: Answer, asked: Asked, form: type[Fo
     if asked.stream:
         return Events(answer, written, asked.usage_in_stream)
     work = asyncio.ensure_future(_all(answer))
-    gone = asyncio.ensure_future(_disconnected(request))
+    disconnected = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((work, disconnected), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             service.metrics.lost.inc()
-            return Response(status_code=499)  # nobody will read it
+            return Response(status_code=499)  # the client has disconnected
         return JSONResponse(written.whole(work.result(), answer.usage))
     finally:
-        gone.cancel()
+        disconnected.cancel()
         work.cancel()
         answer.cancel()
 
@@ -157,7 +163,7 @@ async def _disconnected(request: Request) -> None:
 
 
 class Events(StreamingResponse):
-    """Server-sent events: chunks, counts if asked for, `[DONE]`. Ends the work when the client leaves."""
+    """Server-sent events: chunks, usage if requested, `[DONE]`. Cancels when the client disconnects."""
 
     def __init__(self, answer: Answer, form: Format, usage: bool) -> None:
         self._answer, self._form, self._usage, self._complete = answer, form, usage, False
@@ -175,14 +181,14 @@ class Events(StreamingResponse):
             if self._usage:
                 yield _event(self._form.last(self._answer.usage))
             yield "data: [DONE]\n\n"
-        except Refusal as refusal:  # too late for a status
+        except Refusal as refusal:  # the status has been sent already
             yield _event(refusal.body)
         self._complete = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._answer.service.limits
-        try:  # a client that reads nothing is not waited for either
-            patience = limits.timeout + limits.patience
+        try:  # also if the client stops reading
+            patience = limits.timeout + limits.body_timeout
             await asyncio.wait_for(super().__call__(scope, receive, send), patience)
         finally:
             self._answer.cancel()
@@ -194,7 +200,7 @@ def _event(document: dict[str, Any]) -> str:
     return f"data: {json.dumps(document, separators=(',', ':'))}\n\n"
 
 
-async def _refused(request: Request, problem: Exception) -> Response:
+async def _rejected(request: Request, problem: Exception) -> Response:
     if isinstance(problem, Refusal):
         return problem.response
     assert isinstance(problem, HTTPException)

@@ -1,9 +1,8 @@
-"""From the bytes of a request's body to checked fields, or a 400 that names what is wrong.
+"""Parse and validate the body of a request; the error 400 names what is wrong.
 
-JSON leaves room that a server should not have: other encodings, names given twice (of which parsers take
-different ones), halves of surrogate pairs, which are no characters and can neither be read by a tokenizer
-nor be written into an answer, and nesting without bounds. All of it is rejected here, before anything is
-interpreted.
+JSON allows what a server should reject: other encodings, duplicate names (of which parsers take different
+ones), lone surrogates, which a tokenizer cannot read and a response cannot contain, and unlimited
+nesting. All of these are rejected here, before the fields are validated.
 """
 
 import json
@@ -18,15 +17,15 @@ from toeplix.files import printable
 from toeplix.serving.limits import Refusal
 from toeplix.serving.requests import NOT_SUPPORTED, UNSUPPORTED, Asked
 
-MAX_DEPTH = 32  # of JSON; a conversation has 4
-MAX_WORDS = 300  # characters of a message: what was sent is not sent back in full
+MAX_DEPTH = 32  # levels of JSON; a conversation has 4
+MAX_WORDS = 300  # characters of an error message, which may quote the request
 SURROGATE = re.compile(rb"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 
 Wanted = TypeVar("Wanted", bound=Asked)
 
 
 async def read(request: Request, kind: type[Wanted]) -> Wanted:
-    """The body as a request of this kind; whatever it is not becomes a `Refusal`."""
+    """Return the body as a request of this kind; raise `Refusal` if it is not valid."""
     _check_type(request.headers.get("content-type", ""))
     try:
         body = await request.body()
@@ -36,7 +35,7 @@ async def read(request: Request, kind: type[Wanted]) -> Wanted:
     try:
         return kind.model_validate(found)
     except ValidationError as problem:
-        raise _refusal(problem.errors(include_url=False, include_input=False)[0]) from None
+        raise _rejection(problem.errors(include_url=False, include_input=False)[0]) from None
 
 
 def _check_type(given: str) -> None:
@@ -67,7 +66,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _number(text: str) -> int | float:
-    """In JSON 3.0 is an integer as good as 3."""
+    """Return a number of JSON, where 3.0 is an integer like 3."""
     value = float(text)
     return int(value) if abs(value) < 2**53 and value.is_integer() else value
 
@@ -96,7 +95,7 @@ def _check_depth(found: Any) -> None:
 
 
 def _check_characters(found: Any) -> None:
-    """No halves of surrogate pairs, in names or values."""
+    """Reject lone surrogates in names and values."""
     items = found.items() if isinstance(found, dict) else [("body", found)]
     for name, value in items:
         try:
@@ -106,8 +105,8 @@ def _check_characters(found: Any) -> None:
             raise Refusal(400, f"{_shown(name)}: {words}", param=_shown(name)) from None
 
 
-def _refusal(first: ErrorDetails) -> Refusal:
-    """The first thing that is wrong, by its name."""
+def _rejection(first: ErrorDetails) -> Refusal:
+    """Return the error response for the first invalid field."""
     place = ".".join(_shown(str(part)) for part in first["loc"])[:MAX_WORDS]
     words = first["msg"].removeprefix("Value error, ")[:MAX_WORDS]
     message = f"{place or 'body'}: {words}"

@@ -1,4 +1,4 @@
-"""Answers as OpenAI writes them: `/v1/completions` and `/v1/chat/completions`, whole or in chunks."""
+"""Responses in OpenAI's format: `/v1/completions` and `/v1/chat/completions`, whole or in chunks."""
 
 import functools
 import secrets
@@ -13,21 +13,21 @@ Json = dict[str, Any]
 
 
 class Format(ABC):
-    """One answer in one form."""
+    """The format of the responses of one endpoint."""
 
     prefix: str
-    kinds: tuple[str, str]  # of a whole answer, of a chunk
+    kinds: tuple[str, str]  # of a whole response, of a chunk
 
-    def __init__(self, model: str, tokenizer: Tokenizer, chances: bool) -> None:
+    def __init__(self, model: str, tokenizer: Tokenizer, logprobs: bool) -> None:
         self._head = {
             "id": f"{self.prefix}-{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": model,
         }
-        self._tokenizer, self._chances = tokenizer, chances
+        self._tokenizer, self._logprobs = tokenizer, logprobs
 
     def whole(self, pieces: list[Piece], usage: Json) -> Json:
-        """Of all pieces of all choices."""
+        """Return the whole response from all pieces of all choices."""
         choices = []
         for index in sorted({piece.choice for piece in pieces}):
             own = [piece for piece in pieces if piece.choice == index]
@@ -41,15 +41,15 @@ class Format(ABC):
         return self._head | {"object": self.kinds[1], "choices": [choice]}
 
     def last(self, usage: Json) -> Json:
-        """A chunk of counts alone."""
+        """Return the last chunk, which has only the usage."""
         return self._head | {"object": self.kinds[1], "choices": [], "usage": usage}
 
     def _choice(self, index: int, shown: Json, scored: list[Scored], ended: str | None) -> Json:
-        chances = self.chances(scored) if self._chances else None
-        return {"index": index, **shown, "logprobs": chances, "finish_reason": ended}
+        logprobs = self.logprobs(scored) if self._logprobs else None
+        return {"index": index, **shown, "logprobs": logprobs, "finish_reason": ended}
 
     def opening(self, choice: int) -> Json | None:
-        """A chunk before all text, if there is one."""
+        """Return the chunk before the text of a choice; None if the format has none."""
         return None
 
     @abstractmethod
@@ -59,13 +59,13 @@ class Format(ABC):
     def delta(self, text: str) -> Json: ...
 
     @abstractmethod
-    def chances(self, scored: list[Scored]) -> Json: ...
+    def logprobs(self, scored: list[Scored]) -> Json: ...
 
     def _bytes(self, token: int) -> bytes:
         return token_bytes(self._tokenizer, token)
 
     def _name(self, token: int) -> str:
-        """The token's text; of parts of a character, their bytes."""
+        """Return the text of a token; if it is part of a character, its bytes."""
         raw = self._bytes(token)
         try:
             return raw.decode()
@@ -81,8 +81,8 @@ class Completions(Format):
 
     delta = content
 
-    def chances(self, scored: list[Scored]) -> Json:
-        """Four lists; a dictionary of the most likely tokens and the token itself at each position."""
+    def logprobs(self, scored: list[Scored]) -> Json:
+        """Return four lists; `top_logprobs` has the top tokens and the token itself at each position."""
         best: list[Json | None] = []
         for token, score, _ in scored:
             if score is None:
@@ -112,10 +112,10 @@ class Chats(Format):
         shown = self._choice(choice, first, [], None) | {"logprobs": None}
         return self._head | {"object": self.kinds[1], "choices": [shown]}
 
-    def chances(self, scored: list[Scored]) -> Json:
-        def entry(token: int, chance: float) -> Json:
+    def logprobs(self, scored: list[Scored]) -> Json:
+        def entry(token: int, logprob: float) -> Json:
             raw = list(self._bytes(token))
-            return {"token": self._name(token), "logprob": chance, "bytes": raw}
+            return {"token": self._name(token), "logprob": logprob, "bytes": raw}
 
         content = []
         for token, score, _ in scored:
@@ -127,7 +127,7 @@ class Chats(Format):
 
 @functools.cache
 def byte_of() -> dict[str, int]:
-    """Byte-level BPE writes bytes as characters: printable ones as themselves, others from 256 on."""
+    """Return the byte of each character of byte-level BPE: printable bytes stand for themselves."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     table = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if byte not in printable)
@@ -136,7 +136,7 @@ def byte_of() -> dict[str, int]:
 
 @functools.lru_cache(maxsize=2**16)
 def token_bytes(tokenizer: Tokenizer, token: int) -> bytes:
-    """What a token stands for; exact for byte-level tokenizers."""
+    """Return the bytes of a token; exact for byte-level tokenizers."""
     name = tokenizer.backend.id_to_token(token)
     table = byte_of()
     added = name is None or token in tokenizer.backend.get_added_tokens_decoder()

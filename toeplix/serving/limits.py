@@ -1,6 +1,6 @@
-"""What the server takes, and the gate in front of it: hosts, key, size and pace of bodies.
+"""The limits of a server, and the middleware that enforces them: hosts, API key, size and time of bodies.
 
-A refusal has OpenAI's form, `{"error": {"message", "type", "param", "code"}}`, and says what to do.
+Errors have OpenAI's form, `{"error": {"message", "type", "param", "code"}}`, and say what to do.
 """
 
 import asyncio
@@ -13,32 +13,33 @@ from fastapi import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-OPEN = ("/health",)  # for anybody
-LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
+from toeplix.serving.host_guard import LOOPBACK, is_allowed_host
+
+PATHS_WITHOUT_KEY = ("/health",)
 MAX_SECONDS = 7 * 24 * 3600
 MAX_OF = {
-    "rows": 2**16,
-    "queue": 2**24,
-    "tokens": 2**24,
-    "prompt": 2**28,
-    "choices": 2**16,
-    "body": 2**31,
+    "max_batch": 2**16,
+    "max_waiting": 2**24,
+    "max_tokens": 2**24,
+    "max_prompt": 2**28,
+    "max_choices": 2**16,
+    "max_body": 2**31,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds of one server."""
+    """The limits of one server."""
 
-    rows: int = 64  # decoded together
-    queue: int = 256  # rows that wait
-    tokens: int = 1024  # new ones of a row
-    prompt: int = 16384  # tokens
-    choices: int = 16  # of a request
-    body: int = 2**20  # bytes
-    patience: float = 20.0  # seconds for a body to arrive
-    timeout: float = 300.0  # seconds for an answer, waiting included
-    drain: float = 60.0  # seconds for what is running, after SIGTERM
+    max_batch: int = 64  # sequences that are decoded together
+    max_waiting: int = 256  # sequences in the queue
+    max_tokens: int = 1024  # new tokens of a completion
+    max_prompt: int = 16384  # tokens of a prompt
+    max_choices: int = 16  # completions of a request: prompts times n
+    max_body: int = 2**20  # bytes of a request
+    body_timeout: float = 20.0  # seconds to receive a body
+    timeout: float = 300.0  # seconds for a completion, waiting included
+    drain: float = 60.0  # seconds for running completions after SIGTERM
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -48,7 +49,7 @@ class Limits:
 
 
 class Refusal(HTTPException):
-    """An answer that is an error, in OpenAI's form."""
+    """A response that is an error in OpenAI's form."""
 
     def __init__(
         self,
@@ -75,12 +76,13 @@ KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_e
 
 
 def error(status: int, message: str, param: str | None = None, code: str | None = None) -> Any:
+    """Return the body of an error response."""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 class Gate:
-    """In front of the application: refuses before anything is read or parsed."""
+    """ASGI middleware that rejects requests before their bodies are read or parsed."""
 
     def __init__(self, app: ASGIApp, limits: Limits, key: str | None, local: bool) -> None:
         self.app, self.limits, self.local = app, limits, local
@@ -100,10 +102,9 @@ class Gate:
 
     def _admit(self, path: str, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if self.local and name.lower() not in LOCAL:  # a page of another site, by its own name
+        if self.local and not is_allowed_host(host, LOOPBACK):
             raise Refusal(403, "this server answers to localhost only")
-        if self._key is not None and path not in OPEN:
+        if self._key is not None and path not in PATHS_WITHOUT_KEY:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             same = hmac.compare_digest(given.strip(), self._key)
             if not (same and scheme.lower() == b"bearer"):
@@ -114,35 +115,35 @@ class Gate:
                     headers={"WWW-Authenticate": "Bearer"},
                 )
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self.limits.body:
+        if length.isdigit() and int(length) > self.limits.max_body:
             raise _too_large(int(length), self.limits)
 
 
 def _too_large(size: int, limits: Limits) -> Refusal:
-    message = f"the body has {size} bytes or more, the server takes at most {limits.body}"
+    message = f"the body has {size} bytes or more, the server takes at most {limits.max_body}"
     return Refusal(413, message, headers={"Connection": "close"})
 
 
 class _Bounded:
-    """`receive`, for a body of bounded size that arrives in bounded time."""
+    """The `receive` of a request, with limits on the size of the body and the time to receive it."""
 
     def __init__(self, receive: Receive, limits: Limits) -> None:
         self._receive, self._limits = receive, limits
         self._size, self._complete = 0, False
-        self._until = asyncio.get_running_loop().time() + limits.patience
+        self._until = asyncio.get_running_loop().time() + limits.body_timeout
 
     async def __call__(self) -> Message:
-        if self._complete:  # what comes now is the end of the connection
+        if self._complete:  # next is the end of the connection
             return await self._receive()
         left = self._until - asyncio.get_running_loop().time()
         try:
             message = await asyncio.wait_for(self._receive(), left)
         except asyncio.TimeoutError as problem:
-            words = f"the body did not arrive within {self._limits.patience:g} seconds"
+            words = f"the body did not arrive within {self._limits.body_timeout:g} seconds"
             raise Refusal(408, words, headers={"Connection": "close"}) from problem
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)
-            if self._size > self._limits.body:
+            if self._size > self._limits.max_body:
                 raise _too_large(self._size, self._limits)
         return message

@@ -1,4 +1,4 @@
-"""A socket to listen on, had before anything slow is done; what is in the way is said in one line."""
+"""Open a listening socket before anything slow is done, with errors of one line."""
 
 import socket
 
@@ -6,7 +6,7 @@ from toeplix.files import printable
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listening at a name or number of this machine; port 0 is any that is free.
+    """Return a socket that listens at a host name or address of this machine; port 0: any free port.
 
     Raises:
         OSError: the address is not one of this machine, or the port is taken.
@@ -23,7 +23,7 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
-        listening.listen()  # whoever reads the address may come at once, and waits
+        listening.listen()  # clients may connect from now on, and wait
     except OSError as problem:
         listening.close()
         raise OSError(problem.strerror or str(problem)) from problem

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one server, at `/metrics`. Counts of the engine are read when somebody asks."""
+"""Prometheus metrics of one server, at `/metrics`; counts of the engine are read at each request."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
 class Metrics:
-    """Of requests; `follow` adds those of an engine."""
+    """Metrics of requests; `follow` adds those of an engine."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -23,12 +23,14 @@ class Metrics:
         self.requests = Counter(
             "toeplix_requests", "Requests by path and status.", ["path", "status"], **own
         )
-        self.lost = Counter("toeplix_disconnects", "Clients that left before the end.", **own)
+        self.lost = Counter(
+            "toeplix_disconnects", "Clients that disconnected before the end.", **own
+        )
         self.first = Histogram(
-            "toeplix_first_piece_seconds", "Time to the first text.", buckets=SECONDS, **own
+            "toeplix_time_to_first_token_seconds", "Time to the first text.", buckets=SECONDS, **own
         )
         self.whole = Histogram(
-            "toeplix_answer_seconds", "Time of whole answers.", buckets=SECONDS, **own
+            "toeplix_completion_seconds", "Time of whole completions.", buckets=SECONDS, **own
         )
 
     def follow(self, engine: Engine) -> None:
@@ -44,34 +46,42 @@ class _Engine(Collector):
 
     def collect(self) -> Iterator[Any]:
         counts = self._engine.counts
-        yield GaugeMetricFamily("toeplix_rows_running", "Rows decoded now.", counts.running)
-        yield GaugeMetricFamily("toeplix_rows_waiting", "Rows in the queue.", counts.waiting)
+        yield GaugeMetricFamily(
+            "toeplix_sequences_running", "Sequences in the batch.", counts.running
+        )
+        yield GaugeMetricFamily(
+            "toeplix_sequences_waiting", "Sequences in the queue.", counts.waiting
+        )
         for name, words, value in (
-            ("steps", "Steps of the batch.", counts.steps),
+            ("decode_steps", "Decode steps of the batch.", counts.steps),
             (
-                "row_steps",
-                "Rows over all steps: the mean batch is this over steps.",
+                "sequence_steps",
+                "Sum of the batch size over all decode steps.",
                 counts.row_steps,
             ),
-            ("prompt_tokens", "Tokens read.", counts.prompt_tokens),
+            ("prompt_tokens", "Prompt tokens processed.", counts.prompt_tokens),
             ("new_tokens", "Tokens sampled.", counts.sampled),
-            ("rows_cancelled", "Rows ended from outside.", counts.cancelled),
-            ("failures", "Steps that failed.", counts.failures),
+            (
+                "sequences_cancelled",
+                "Sequences cancelled by stop strings and disconnects.",
+                counts.cancelled,
+            ),
+            ("failures", "Decode steps that failed.", counts.failures),
         ):
             yield CounterMetricFamily(f"toeplix_{name}", words, value)
 
 
 class Counting:
-    """Requests by path and status; paths that do not exist count as one."""
+    """ASGI middleware that counts requests by path and status; unknown paths count as `other`."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def told(message: Message) -> None:
+        async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 path = scope["path"] if scope["path"] in PATHS else "other"
                 self.metrics.requests.labels(path, str(message["status"])).inc()
             await send(message)
 
-        await self.app(scope, receive, told)
+        await self.app(scope, receive, counted)

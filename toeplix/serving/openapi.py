@@ -1,9 +1,9 @@
-"""The OpenAPI document: what one server takes, with its own limits, and every status that it sends.
+"""The OpenAPI document of one server: its requests with the server's limits, its responses and statuses.
 
-Requests are described by the classes that check them (requests.py). Answers are described here, and
-tests compare them with what is really sent. Limits of the server and rules between fields, such as
-prompts times `n`, are added to the schemas, so that what fits them is never answered by 400 unless its
-text has too many tokens or bytes.
+Requests are described by the classes that validate them (requests.py). Responses are described here, and
+tests compare them with actual responses. Limits of the server and rules between fields, such as prompts
+times `n`, are added to the schemas, so that a request that is valid by its schema gets status 400 only if
+its text has too many tokens or bytes.
 """
 
 from typing import Any, Literal
@@ -129,7 +129,7 @@ ANSWERS: dict[str, type[Sent]] = {
 EVERYWHERE = {
     400: "Bytes that are no HTTP.",
     403: "Another host name than this machine's.",
-    500: "The server failed; its log says why.",
+    500: "The server failed; see its log.",
     503: "The server is about to end, or has too many connections.",
 }
 OF_REQUESTS = {
@@ -146,7 +146,7 @@ EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required
 
 
 def document(app: FastAPI, service: Service, *, secured: bool) -> Json:
-    """The document of one server; `secured` if it wants a key."""
+    """Return the document of one server; `secured` if it requires an API key."""
     if app.openapi_schema is None:
         found = get_openapi(title="toeplix", version=_version(), routes=app.routes)
         kinds: list[type[BaseModel]] = [*REQUESTS.values(), *ANSWERS.values(), Error]
@@ -202,7 +202,7 @@ def _describe(operation: Json, path: str, service: Service, secured: bool) -> No
 
 
 def _link(paths: Json) -> None:
-    """The name of a model, which other operations need, comes from the list."""
+    """Describe that the model name of other operations comes from the list of models."""
     name = "$response.body#/data/0/id"
     one = {"operationId": paths["/v1/models/{name}"]["get"]["operationId"]}
     paths["/v1/models"]["get"]["responses"]["200"]["links"] = {
@@ -239,34 +239,34 @@ def _examples(path: str, name: str) -> Json:
 
 
 def _limit(schemas: Json, service: Service) -> None:
-    """What this server takes of what the classes allow."""
+    """Add the limits of the server to the schemas of requests."""
     limits, vocab = service.limits, service.model.config.vocab
     for kind in REQUESTS.values():
         fields = schemas[kind.__name__]["properties"]
         fields["model"]["enum"] = [service.name]
         for name, least in (("max_tokens", 0 if kind is Completion else 1), ("n", 1)):
-            most = limits.tokens if name == "max_tokens" else limits.choices
+            most = limits.max_tokens if name == "max_tokens" else limits.max_choices
             fields[name]["anyOf"][0] |= {"minimum": least, "maximum": most}
     chat = schemas["Chat"]["properties"]
-    chat["max_completion_tokens"]["anyOf"][0]["maximum"] = limits.tokens
+    chat["max_completion_tokens"]["anyOf"][0]["maximum"] = limits.max_tokens
     completion = schemas["Completion"]
     _, tokens, texts, several = completion["properties"]["prompt"]["anyOf"]
     for each in (tokens, several["items"]):
         each["items"] = {"type": "integer", "minimum": 0, "maximum": vocab - 1}
     for each in (texts, several):
-        each["maxItems"] = limits.choices
-    completion["allOf"] = [_tokens_or_echo(), {"anyOf": _shares(limits.choices)}]
+        each["maxItems"] = limits.max_choices
+    completion["allOf"] = [_tokens_or_echo(), {"anyOf": _shares(limits.max_choices)}]
 
 
 def _tokens_or_echo() -> Json:
-    """Of a completion: `max_tokens` of 0 is for `echo` only."""
+    """Return the rule that `max_tokens` may be 0 only with `echo`."""
     some = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}
     echo = {"properties": {"echo": {"enum": [True]}}, "required": ["echo"]}
     return {"anyOf": [{"properties": {"max_tokens": some}}, echo]}
 
 
 def _shares(choices: int) -> list[Json]:
-    """Of a completion: prompts times `n` is at most `choices`."""
+    """Return the rule that prompts times `n` is at most `choices`."""
     single = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]}
     found: list[Json] = [{"properties": {"prompt": single}}]
     shares = {choices // n: n for n in range(1, choices + 1)}  # the largest n for so many prompts

@@ -1,13 +1,13 @@
-"""From requests to the tokens that the model reads: texts, tokens as they are, and conversations.
+"""Prompts of requests as tokens: texts, tokens and conversations.
 
-A text gets the tokenizer's start token in front. A conversation is written out by the chat template that
-came with the tokenizer (Jinja, in a sandbox, as Hugging Face does), or, without one, as
+A text is preceded by the tokenizer's start token. A conversation is formatted by the tokenizer's chat
+template (Jinja, in a sandbox, as Hugging Face does), or, without one, as
 
     user: ...
     assistant:
 
-and an answer then ends where the next turn would begin. In templates control tokens are control
-tokens; in what people write they stay text, so that nobody can end a turn in another's name.
+where the completion ends before the next turn. Control tokens are recognised in templates only: in
+messages they stay text, so that a message cannot end a turn.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ PLAIN = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-GUARD = "\ufdd0"  # no character: breaks up control tokens in what people write
+GUARD = "\ufdd0"  # not a character: separates the letters of control tokens in messages
 
 
 class Conversations:
@@ -35,7 +35,7 @@ class Conversations:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         class Rejection(TemplateError):
-            """By the template's own `raise_exception`."""
+            """Raised by the template's own `raise_exception`."""
 
         def reject(message: str) -> None:
             raise Rejection(message)
@@ -54,7 +54,7 @@ class Conversations:
         self._names = re.compile(f"({'|'.join(names)})") if names else None
 
     def tokens(self, messages: Sequence[tuple[str, str]]) -> list[int]:
-        """Of pairs (role, text), up to where the assistant is to speak."""
+        """Return the tokens of messages, pairs (role, text), up to the beginning of the completion."""
         try:
             text = self._written(messages)
         except Exception as problem:  # a template is a program, and may fail in any way
@@ -69,7 +69,7 @@ class Conversations:
         return tokens if tokens[:1] == [start] else [start, *tokens]
 
     def check(self) -> None:
-        """Write a conversation out; only a rejection by the template itself is no fault of it."""
+        """Format a conversation, so that a broken template fails now; its own rejection is no error."""
         with contextlib.suppress(self._rejection):
             self._written([("user", "Hello")]).encode()
 
@@ -91,7 +91,7 @@ class Conversations:
 
 
 def conversations_of(directory: Path, tokenizer: Tokenizer) -> Conversations:
-    """By the template in a directory, which has to be one that can be used."""
+    """Return the chat template of a directory; raise DamagedFile if it cannot be used."""
     template = chat_template(directory)
     try:
         found = Conversations(tokenizer, template)
@@ -106,7 +106,7 @@ def conversations_of(directory: Path, tokenizer: Tokenizer) -> Conversations:
 
 
 def chat_template(directory: Path) -> str | None:
-    """What came with the tokenizer: a file of its own, or an entry of its configuration."""
+    """Return the tokenizer's chat template, from its file or its configuration; None if there is none."""
     file = directory / "chat_template.jinja"
     if file.is_file():
         with reading(file):
@@ -122,9 +122,9 @@ def chat_template(directory: Path) -> str | None:
 
 
 def end_tokens(directory: Path, tokenizer: Tokenizer, vocab: int | None = None) -> frozenset[int]:
-    """The tokenizer's, and those of generation_config.json, which ends turns of a chat.
+    """Return the end tokens: the tokenizer's, and those of generation_config.json, which end chat turns.
 
-    `vocab` is the model's, where it is larger than the tokenizer's.
+    `vocab` is the vocabulary of the model, if it is larger than the tokenizer's.
     """
     vocab = tokenizer.vocab if vocab is None else vocab
     ends = {tokenizer.end}

@@ -1,6 +1,6 @@
-"""What clients send: OpenAI's fields, checked here. Fields that are not supported are rejected by name.
+"""The fields of requests: OpenAI's, validated. Fields that are not supported are rejected by name.
 
-`null` is the same as leaving a field out. Beyond OpenAI's there are `top_k`, `min_p` and
+`null` is the same as omitting a field. Extensions of OpenAI's fields are `top_k`, `min_p` and
 `repetition_penalty`, as in `toeplix generate`. The JSON schemas of the OpenAPI document come from here.
 """
 
@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from toeplix.inference.sampling import MAX_PENALTY, MIN_PENALTY, Sampling
 
-STOPS, STOP = 16, 256  # how many stop strings, and how long
+MAX_STOPS, MAX_STOP = 16, 256  # stop strings of a request, characters of each
 MAX_TOP_K = 2**31 - 1  # more tokens than any vocabulary has
 NOT_SUPPORTED = "not_supported"  # pydantic's type of the error
 
@@ -51,13 +51,13 @@ UNSUPPORTED = frozenset(
 
 
 def _only(neutral: Any) -> Callable[[Any], Any]:
-    """Takes the value that changes nothing, and no other."""
+    """Return a validator that accepts only None and the value that has no effect."""
 
     def check(given: Any) -> Any:
         if given is None or (given == neutral and not isinstance(given, bool)):
             return None
-        told = {"neutral": json.dumps(neutral)}
-        raise PydanticCustomError(NOT_SUPPORTED, "leave it out, or give {neutral}", told)
+        shown = {"neutral": json.dumps(neutral)}
+        raise PydanticCustomError(NOT_SUPPORTED, "leave it out, or give {neutral}", shown)
 
     return check
 
@@ -73,11 +73,17 @@ PlainText = Annotated[
     WithJsonSchema({"enum": [{"type": "text"}, None]}),
 ]
 
-_STOP = {"type": "string", "minLength": 1, "maxLength": STOP}
+_STOP = {"type": "string", "minLength": 1, "maxLength": MAX_STOP}
 Stop = Annotated[
     Any,
     WithJsonSchema(
-        {"anyOf": [_STOP, {"type": "array", "items": _STOP, "maxItems": STOPS}, {"type": "null"}]}
+        {
+            "anyOf": [
+                _STOP,
+                {"type": "array", "items": _STOP, "maxItems": MAX_STOPS},
+                {"type": "null"},
+            ]
+        }
     ),
 ]
 
@@ -98,7 +104,7 @@ Text = Annotated[
 
 
 class Shape(BaseModel):
-    """JSON of known fields and types."""
+    """A JSON object with known fields and strict types."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
@@ -111,7 +117,7 @@ class StreamOptions(Shape):
 
 
 class Asked(Shape):
-    """What both endpoints have."""
+    """The fields of both endpoints."""
 
     model: str
     temperature: float | None = Field(None, ge=0, le=2)
@@ -125,7 +131,7 @@ class Asked(Shape):
     stop: Stop = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = None  # told by clients, of no use here
+    user: str | None = None  # accepted and ignored
     # neutral values only
     presence_penalty: Zero = None
     frequency_penalty: Zero = None
@@ -137,8 +143,10 @@ class Asked(Shape):
         stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
         if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
             raise ValueError("a string or a list of strings is needed")
-        if len(stops) > STOPS or any(not 0 < len(each) <= STOP for each in stops):
-            raise ValueError(f"at most {STOPS} strings are taken, of 1 to {STOP} characters each")
+        if len(stops) > MAX_STOPS or any(not 0 < len(each) <= MAX_STOP for each in stops):
+            raise ValueError(
+                f"at most {MAX_STOPS} strings are taken, of 1 to {MAX_STOP} characters each"
+            )
         return stops
 
     @property
@@ -162,7 +170,7 @@ class Asked(Shape):
     @property
     @abstractmethod
     def top(self) -> int | None:
-        """Return how many of the most likely tokens are reported; None: no log probabilities at all."""
+        """The number of top logprobs for each token; None: no logprobs."""
 
     @property
     def usage_in_stream(self) -> bool:
@@ -170,7 +178,7 @@ class Asked(Shape):
 
 
 class Completion(Asked):
-    """`/v1/completions`."""
+    """The body of `POST /v1/completions`."""
 
     prompt: Text = ""  # a string, tokens, or a list of either
     echo: bool | None = None
@@ -212,7 +220,7 @@ class Message(Shape):
 
 
 class Chat(Asked):
-    """`/v1/chat/completions`."""
+    """The body of `POST /v1/chat/completions`."""
 
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)

@@ -1,7 +1,7 @@
-"""The server: binds, says where, answers until it is asked to end, finishes what is running.
+"""The HTTP server, which completes running requests when it is stopped.
 
 with running(service, port=0) as server: ...     in a thread, for tests and programs
-run(service, listening, ...)                       until SIGTERM or Ctrl-C; a second one ends at once
+run(service, listening, ...)                       until SIGTERM or Ctrl-C; a second signal ends at once
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from toeplix.serving.api import application
 from toeplix.serving.http_protocol import configuration
 from toeplix.serving.service import Service
 
-CONNECTIONS = 1024  # at a time; beyond, uvicorn answers 503
+MAX_CONNECTIONS = 1024  # at a time; uvicorn responds to more with 503
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, draining: after `stop` no request is taken, and those that were taken are answered."""
+    """Uvicorn with draining: after `stop` no request is accepted, and accepted ones are completed."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Server(uvicorn.Server):
             application(service, key=key, local=is_local(host)),
             host=host,
             port=port,
-            limit_concurrency=CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=max(1, round(service.limits.drain)),
         )
         super().__init__(config)
@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ours instead: a server that was asked to end, and did, has not failed."""
+        """Handle signals so that a server that was stopped exits with status 0."""
         here = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         self.stop()
 
     def stop(self) -> None:
-        """Drain and end; asked again, end at once."""
+        """Complete accepted requests and end; the second call ends at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
         self.service.engine.draining = True
@@ -88,7 +88,7 @@ def run(
     key: str | None,
     ready: Callable[[Server], object],
 ) -> None:
-    """Serve at a socket until asked to end; `host` is the name it was had by."""
+    """Serve at a socket until a signal; `host` is the name or address of the socket."""
     try:
         Server(service, host=host, key=key, ready=ready).run(sockets=[listening])
     finally:
@@ -97,7 +97,7 @@ def run(
 
 @contextlib.contextmanager
 def running(service: Service, **where: Any) -> Iterator[Server]:
-    """A server in a thread of this process."""
+    """Run a server in a thread of this process."""
     begun = threading.Event()
     server = Server(service, ready=lambda server: begun.set(), **where)
     thread = threading.Thread(target=server.run, name="server", daemon=True)
@@ -122,7 +122,7 @@ def is_local(host: str) -> bool:
 
 
 def check_exposure(host: str, key: str | None) -> None:
-    """Whoever can reach the address can use the machine: not without a key."""
+    """Raise ValueError if other machines can reach the address and there is no API key."""
     if key is None and not is_local(host):
         shown = printable(host)[:80]
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What is served: a model with its tokenizer under a name, the engine that decodes, limits, metrics."""
+"""The parts of a server: model, tokenizer, name, engine, limits and metrics."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from toeplix.serving.requests import Asked, Chat
 
 @dataclass(kw_only=True)
 class Service:
-    """One for each server; `close` ends its thread."""
+    """The model of one server with everything that serves it; `close` ends the engine's thread."""
 
     name: str
     model: LanguageModel
@@ -36,13 +36,18 @@ class Service:
 
 
 def open_service(directory: Path, name: str | None = None, limits: Limits | None = None) -> Service:
-    """Return the model of a run or model directory, ready to answer."""
+    """Load a checkpoint with its tokenizer and start the engine."""
     limits = limits or Limits()
     model, tokenizer, directory = load_pretrained(directory, decoding_layout=True)
     conversations = conversations_of(directory, tokenizer)
     ends = end_tokens(directory, tokenizer, model.config.vocab)
     metrics = Metrics()
-    engine = Engine(model, max_batch=limits.rows, queue=limits.queue, max_new_tokens=limits.tokens)
+    engine = Engine(
+        model,
+        max_batch=limits.max_batch,
+        queue=limits.max_waiting,
+        max_new_tokens=limits.max_tokens,
+    )
     metrics.follow(engine)
     return Service(
         name=name or named(directory),
@@ -58,7 +63,7 @@ def open_service(directory: Path, name: str | None = None, limits: Limits | None
 
 
 def named(directory: Path) -> str:
-    """The directory's name, or the run's if it is the `model` of one; bytes that are no text escaped."""
+    """Return the name of the directory, or of the run whose `model` it is, with other bytes escaped."""
     folder = directory.resolve()
     owned = folder.name == "model" and folder.parent.name
     return printable(folder.parent.name if owned else folder.name)

@@ -1,13 +1,14 @@
-"""Tasks: functions from random numbers, or from text, to inputs and labels. They know no model.
+"""Synthetic tasks: functions that return inputs and labels, made from random numbers or text.
 
-    copying.py   text once more: at a constant lag, at a variable one, selected, reversed
-    recall.py    looking things up in the context: pairs, fuzzy and noisy ones, phone books, induction
+    copying.py   copying at a constant lag, at a variable lag, selectively, and in reverse
+    recall.py    associative recall (exact, noisy, fuzzy), phone books, induction
+    probes.py    autoencoders that measure what a hidden state retains of the input
 
     inputs, labels = task(...)   both (b, n) int64; labels[b, t] is the token after inputs[b, t],
                                  and IGNORED where nothing is scored
 
-as in `toeplix.data`. Every scored label follows from the inputs up to its position. Random numbers come
-from a numpy generator, so the same seed is the same task everywhere.
+as in `toeplix.data`. Tasks know no model. Every scored label is determined by the inputs up to its
+position. Random numbers come from a NumPy generator, so a seed gives the same task everywhere.
 """
 
 from typing import NamedTuple
@@ -22,14 +23,14 @@ Marks = NDArray[np.bool_]
 
 
 class Batch(NamedTuple):
-    """Inputs and labels, (b, n) each."""
+    """Inputs and labels of a task, both (b, n)."""
 
     inputs: Tokens
     labels: Tokens
 
 
 def scored(tokens: Tokens, marks: Marks) -> Batch:
-    """Tokens (b, n) with labels for those that are marked, each at the position before it.
+    """Return tokens (b, n) with labels for the marked ones, each label at the position before its token.
 
     tokens 7 8 9 7 8 9, marks - - - x x x: labels - - 7 8 9 -
     """

@@ -1,13 +1,13 @@
-"""Probes: how much of a text is in one hidden state?
+"""Probes: autoencoders that measure how much of a text one hidden state retains.
 
     tokens -> encoder -> e = features at one position -> unroll -> decoder -> logits of the same tokens
 
     x[i] = W (e[i], e[i+1], ..., e[i + d/2 - 1]),  indices modulo d
 
-With a frozen encoder the loss says what a model retains of its input; trained together, what its
-architecture could hold. The encoder is anything that has features; the decoder any of our architectures,
-without its embedding. Filters keep their names (`encoder.blocks.0...`, `decoder.blocks.0...`), so that
-`toeplix.spectral` reads an autoencoder like any other checkpoint.
+With a frozen encoder the loss measures what a model retains of its input; if the encoder is trained too,
+it measures what the architecture can retain. The encoder is any model with features, the decoder any
+architecture of toeplix without its embedding. Filters keep their names (`encoder.blocks.0...`,
+`decoder.blocks.0...`), so that `toeplix.reports.filters` reads an autoencoder like any other checkpoint.
 """
 
 import dataclasses
@@ -27,32 +27,32 @@ from toeplix.files import ensure_directory, parse_json, reading, replace_file
 from toeplix.files.tensors import save_file
 from toeplix.model import LanguageModel
 
-# what a decoder gets instead of the hidden state: controls, and the thing itself
+# the decoder's input: the hidden state, or a control
 SIGNALS: dict[str, Callable[[Tensor], Tensor]] = {
     "state": lambda e: e,
-    "none": torch.zeros_like,  # the decoder alone
-    "shuffled": lambda e: e.roll(1, 0),  # a state like the others, of another text
+    "none": torch.zeros_like,  # the decoder without information
+    "shuffled": lambda e: e.roll(1, 0),  # the hidden state of another text
 }
 
 
 def unroll(e: Float[Tensor, "b d"], length: int) -> Float[Tensor, "b t c"]:
-    """Windows of d/2 channels, circular, one a position: 1 2 3 4 becomes 1 2, 2 3, 3 4, 4 1, 1 2, ..."""
+    """Return circular windows of d/2 channels, one per position: 1 2 3 4 gives 1 2, 2 3, 3 4, 4 1, ..."""
     dim = e.shape[1]
     place = torch.arange(length, device=e.device)[:, None]
     return e[:, (place + torch.arange(dim // 2, device=e.device)) % dim]
 
 
 class Autoencoder(nn.Module):
-    """Tokens to one vector to features of the same tokens; `head` turns these into logits.
+    """An encoder of tokens into one vector, and a decoder of the vector into features of the tokens.
 
     Args:
-        encoder: what is probed; `encode(tokens)` gives (b, t, d).
-        decoder: fresh, of the encoder's width. Its embedding is not used, and not kept.
-        token: the position whose features are taken, from the end: -1 the last.
-        norm: whether they are brought to mean 0 and variance 1, so that all encoders speak equally loud.
+        encoder: the model that is probed; `encode(tokens)` returns (b, t, d).
+        decoder: a new model of the encoder's width. Its embedding is removed.
+        token: the position of the hidden state, counted from the end: -1 is the last.
+        norm: whether the state is normalised to mean 0 and variance 1, so that encoders are comparable.
         signal: one of SIGNALS: `state`, or a control.
-        embedding: "own", or "new": drawn again, and trained though the rest of the encoder is frozen.
-        frozen: whether the encoder stays as it is.
+        embedding: "own", or "new": initialised again, and trained even if the encoder is frozen.
+        frozen: whether the encoder is not trained.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class Autoencoder(nn.Module):
         return self.decoder.head
 
     def encode(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-        """Features of the decoder, one a position of the input."""
+        """Return the features of the decoder at each position of the input."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.still):
             e = self.encoder.encode(tokens)[:, self.token]
         return self.decode(e, tokens.shape[1])
 
     def decode(self, e: Float[Tensor, "b d"], length: int) -> Float[Tensor, "b t d"]:
-        """From hidden states that were kept: a frozen encoder need not run twice."""
+        """Return the features of the decoder for given hidden states, such as cached ones."""
         e = self.signal(self.norm(e))
         return self.decoder.layers(self.project(unroll(e, length)))
 
@@ -119,17 +119,17 @@ class Autoencoder(nn.Module):
     def train(self, mode: bool = True) -> "Autoencoder":
         super().train(mode)
         if self.settings["frozen"]:
-            self.encoder.eval()  # dropout would be noise in what is measured
+            self.encoder.eval()  # without dropout, which would add noise to the measurement
         return self
 
 
 def autoencoder(encoder: Model, decoder: Model | None = None, **settings: Any) -> Autoencoder:
-    """With fresh weights on both sides; the decoder is like the encoder unless given."""
+    """Return a new autoencoder; the decoder has the settings of the encoder unless given."""
     return Autoencoder(build(encoder), build(decoder or encoder), **settings)
 
 
 def save(model: Autoencoder, directory: str | Path) -> Path:
-    """Write weights and both configurations; complete or absent."""
+    """Write weights and both configurations atomically."""
     from toeplix import __version__
 
     folder = Path(directory)
@@ -140,7 +140,7 @@ def save(model: Autoencoder, directory: str | Path) -> Path:
     }
     weights = own(model)
     metadata = {"toeplix": __version__, "autoencoder": json.dumps(record), "format": "pt"}
-    # what is read as the configuration of its filters is that of the encoder
+    # readers of filters take the configuration of the encoder
     described: dict[str, Any] = {
         "model_type": "toeplix-autoencoder",
         "toeplix_version": __version__,
@@ -154,7 +154,7 @@ def save(model: Autoencoder, directory: str | Path) -> Path:
 
 
 def load(directory: str | Path) -> Autoencoder:
-    """What `save` wrote, ready to evaluate."""
+    """Return the autoencoder that `save` wrote, in evaluation mode."""
     file = Path(directory) / WEIGHTS
     if not file.exists():
         raise FileNotFoundError(f"{directory} is no autoencoder: there is no {WEIGHTS} in it")

@@ -1,14 +1,14 @@
-"""Recall: what stood beside this, the last time it was seen?
+"""Recall tasks: look up in the context what followed a key.
 
     pairs       k v k v . . k . . k .    multi-query associative recall, as in zoology
-    noisy       k v ~ ~ k v ~ k ~        the same with noise between the pairs
+    noisy       k v ~ ~ k v ~ k ~        `pairs` with noise between the pairs
     fuzzy       k k v k v v v k k v      keys and values of one to three tokens
-    phonebook   n n d d d ; n n d d d ; n n d d d     a name of many, and its number
-    induction   a b # c d a e # c        what came after the sign
+    phonebook   n n d d d ; n n d d d ; n n d d d     a name among many, and its number
+    induction   a b # c d a e # c        the token after the marker
 
-Alphabets are apart: every token tells by itself whether it is a key, a value, or something else. Keys of
-a row differ and queries never share a place. No answer helps with the next one: those of `pairs` are not
-shown, and `fuzzy` asks for any key again, so what was told already cannot be ruled out.
+Keys, values and other tokens have disjoint alphabets. The keys of a row are distinct, and queries never
+share a position. No answer helps with the next query: answers of `pairs` are not in the inputs, and
+`fuzzy` may query the same key again, so earlier answers cannot be excluded.
 """
 
 import numpy as np
@@ -23,16 +23,16 @@ GAP_POWER = 0.01  # of the power law by which zoology lets most queries come soo
 def pairs(
     rng: np.random.Generator, batch: int, context: int, count: int, vocab: int, noise: int = 0
 ) -> Batch:
-    """`count` pairs of a key and a value, then every key once more, and its value to be told.
+    """Return `count` pairs of a key and a value, then a query of every key, whose value is scored.
 
-    Tokens: blank; keys 1 to (vocab-1)//2; values up to vocab-1; noise above them, if there is any, which
-    takes the place of blanks and stands between the pairs too. 2 pairs, context 10, vocab 9:
+    Tokens: blank; keys 1 to (vocab-1)//2; values up to vocab-1; noise tokens above them, if any, which
+    replace blanks and also separate the pairs. 2 pairs, context 10, vocab 9:
 
     inputs 3 5 1 8 0 0 1 0 3 0
     labels - - - - - - 8 - 5 -
 
-    Who looks nothing up, but knows that it is one of the values, is right in one case of `count`, and
-    somewhat more often by telling the first of them first: as in zoology, they tend to be asked first.
+    A model that guesses one of the values in the context is right in one case of `count`, and somewhat
+    more often if it prefers early pairs for early queries: as in zoology, they tend to be queried first.
     """
     if context % 2 or context < 4 * count:
         raise ValueError(f"context={context} must be even and hold 4 tokens for each of {count}")
@@ -44,30 +44,30 @@ def pairs(
         tokens = rng.integers(vocab, vocab + noise, (batch, context), dtype=np.int64)
     between = tokens.copy()
     marks = np.zeros(tokens.shape, dtype=bool)
-    # the table takes the first places, or, with noise, any of the first half
+    # the pairs take the first positions, or, with noise, any of the first half
     slots = context // 4 if noise else count
-    likely = np.arange(1, context // 2 - slots + 1, dtype=np.float64) ** (GAP_POWER - 1)
+    weights = np.arange(1, context // 2 - slots + 1, dtype=np.float64) ** (GAP_POWER - 1)
     for row in range(batch):
         keys = 1 + rng.permutation(kinds)[:count]
         values = rng.integers(1 + kinds, vocab, count, dtype=np.int64)
-        told = 2 * np.sort(rng.permutation(slots)[:count])
-        asked = _drawn(rng, likely, count) + slots
-        for place, marked in ((told, False), (2 * asked, True)):
+        given = 2 * np.sort(rng.permutation(slots)[:count])
+        asked = _sampled(rng, weights, count) + slots
+        for place, marked in ((given, False), (2 * asked, True)):
             tokens[row, place], tokens[row, place + 1] = keys, values
             marks[row, place + 1] = marked
     return Batch(np.where(marks, between, tokens), scored(tokens, marks).labels)
 
 
-def _drawn(rng: np.random.Generator, likely: np.ndarray, count: int) -> Tokens:
-    """Different places, chances in proportion to `likely`: the first to ring of so many clocks."""
-    return np.argsort(rng.exponential(size=len(likely)) / likely, kind="stable")[:count]
+def _sampled(rng: np.random.Generator, weights: np.ndarray, count: int) -> Tokens:
+    """Return distinct positions, sampled with weights (exponential clocks: the first to ring win)."""
+    return np.argsort(rng.exponential(size=len(weights)) / weights, kind="stable")[:count]
 
 
 def fuzzy(rng: np.random.Generator, batch: int, context: int, count: int, vocab: int) -> Batch:
-    """Pairs of keys and values of one to LONGEST tokens each, then as many keys, any of them.
+    """Return pairs of keys and values of one to LONGEST tokens, then as many queries of any keys.
 
-    No key begins another one, so it is clear where a key ends; rows end in blanks. Alphabets as in
-    `pairs`. 2 pairs, vocab 9, the beginning of a row:
+    No key is a prefix of another one, so the end of a key is unambiguous; rows end in blanks. Alphabets
+    are those of `pairs`. 2 pairs, vocab 9, the beginning of a row:
 
     inputs 3 1 5 2 8 6 2 8 6 3 1 5 0
     labels - - - - - - 8 6 - - 5 - -
@@ -106,16 +106,16 @@ def _prefix_free(rng: np.random.Generator, count: int, kinds: int) -> list[Token
         if all(key[: len(other)] != other[: len(key)] for other in found):
             found.append(key)
         elif length == 1 and len({other[0] for other in found}) == kinds:
-            found = []  # every beginning is taken by something longer or shorter: once more
+            found = []  # every first token is taken by another key: start again
     return [np.array(key, dtype=np.int64) for key in found]
 
 
 def phonebook(
     rng: np.random.Generator, batch: int, entries: int, letters: int, digits: int, length: int
 ) -> Batch:
-    """Names of two letters, each with a number of `length` digits; then one name, and its number.
+    """Return names of two letters, each with a number of `length` digits, then one name with its number.
 
-    Tokens: 0 ends a line; letters from 1; digits after them. Names differ, but share their letters.
+    Tokens: 0 ends a line; letters from 1; digits after them. Names are distinct, but share letters.
     2 entries, 3 letters, numbers of 2 digits:
 
     inputs 1 3 5 4 0 3 3 4 4 0 1 3 5 4
@@ -138,7 +138,7 @@ def phonebook(
 
 
 def induction(rng: np.random.Generator, batch: int, context: int, vocab: int) -> Batch:
-    """Random tokens below vocab-1, in which the sign vocab-1 stands once, and once more near the end.
+    """Return random tokens below vocab-1 with the marker vocab-1 once among them and once near the end.
 
     Context 8, vocab 10: inputs 4 9 5 2 5 0 9 5
                          labels - - - - - - 5 -

@@ -1,6 +1,5 @@
 """The document of claims, with figures, and its page: made from the rows on disk and nothing else."""
 
-import base64
 import inspect
 import os
 import re
@@ -13,6 +12,7 @@ from toeplix.experiments.engine import rows
 from toeplix.experiments.engine.claims import CLAIMS, Claim, Verdict
 from toeplix.experiments.engine.collect import RESULTS, results_file
 from toeplix.files import MARK, check_output, write_output
+from toeplix.reports import html
 
 # a name that no project has by chance; `make report` names those of this one
 REPORT = Path("toeplix-report")
@@ -145,36 +145,13 @@ def _table(found: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def page(text: str, base: Path = REPORT) -> str:
-    """The document as one HTML page, figures inside."""
-    from markdown_it import MarkdownIt
-
-    body = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    """Return the Markdown document as one HTML page that contains its figures."""
 
     def inlined(match: "re.Match[str]") -> str:
-        data = base64.b64encode((base / match[1]).read_bytes()).decode()
-        return f'src="data:image/svg+xml;base64,{data}"'
+        return f'src="{html.data_url((base / match[1]).read_bytes(), "image/svg+xml")}"'
 
-    body = re.sub(r'src="([^":]+\.svg)"', inlined, body)
-    return PAGE.format(body=body, mark=MARK)
-
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>toeplix: experiments</title>
-<meta name="generator" content="{mark}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem;
-  color: #222; background: #fff }}
-table {{ border-collapse: collapse; font-size: 0.85rem; display: block; overflow-x: auto }}
-td, th {{ border-top: 1px solid #ddd; padding: 0.3rem 0.6rem; text-align: left; vertical-align: top }}
-img {{ max-width: 100%; background: #fff }}
-code {{ font-size: 0.85em }}
-@media (prefers-color-scheme: dark) {{ body {{ color: #ddd; background: #181818 }}
-  td, th {{ border-color: #444 }} a {{ color: #8cf }} }}
-</style></head><body>
-{body}
-</body></html>
-"""
+    body = re.sub(r'src="([^":]+\.svg)"', inlined, html.markdown(text))
+    return html.page("toeplix: experiments", [body])
 
 
 def write(

@@ -1,4 +1,4 @@
-// A canvas as sharp as the screen, in the colours of the style sheet, drawn again when either changes.
+// A canvas in the resolution of the screen and the colours of the style sheet, redrawn when they change.
 
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

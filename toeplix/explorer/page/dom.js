@@ -1,4 +1,4 @@
-// Elements, requests, and the one line in which problems are said. Text is only ever set as text.
+// Elements, requests, and the one line that shows problems. Text is only ever set as text.
 
 export const find = (id) => document.getElementById(id);
 
@@ -15,7 +15,7 @@ export function element(tag, properties = {}, ...children) {
 let view = ""; // the one that is shown
 const problems = new Map(); // by the view in which they happened: { words, when }; "": of all
 
-function tell() {
+function display() {
   const words = (problems.get(view) ?? problems.get(""))?.words ?? "";
   const line = find("problem");
   line.textContent = words;
@@ -25,20 +25,20 @@ function tell() {
 // From now on this view is shown, with its own problem if it has one.
 export function enter(name) {
   view = name;
-  tell();
+  display();
 }
 
 // Take back the problem of one view, or all of them: they were of another model.
 export function forget(name) {
   if (name === undefined) problems.clear();
   else problems.delete(name);
-  tell();
+  display();
 }
 
 async function answer(response) {
   if (response.ok) return response;
-  const told = await response.json().catch(() => ({}));
-  throw new Error(told.error ?? `the server answered ${response.status}`);
+  const body = await response.json().catch(() => ({}));
+  throw new Error(body.error ?? `the server answered ${response.status}`);
 }
 
 export async function ask(path, values = {}) {
@@ -66,7 +66,7 @@ export async function attempt(work) {
     if (error.name !== "AbortError") problems.set(here, { words: error.message, when: ++clock });
     return undefined;
   } finally {
-    tell();
+    display();
   }
 }
 

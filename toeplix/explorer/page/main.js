@@ -6,10 +6,10 @@ import { filters } from "./filters.js";
 import { reach } from "./reach.js";
 import { runs } from "./runs.js";
 import { symbols } from "./symbols.js";
-import { write } from "./write.js";
+import { generate } from "./generate.js";
 
-const VIEWS = { runs, write, symbols, filters, reach, claims };
-const mounted = {}; // name: { show(model), hide(), places(found) }
+const VIEWS = { runs, generate, symbols, filters, reach, claims };
+const mounted = {}; // name: { show(model), hide(), update(listing) }
 const names = Object.keys(VIEWS);
 const tabs = names.map((name) => find(`tab-${name}`));
 let current = null;
@@ -27,7 +27,7 @@ export function show(name) {
   });
   tabs[names.indexOf(name)].scrollIntoView({ block: "nearest", inline: "nearest" });
   mounted[name] ??= VIEWS[name]();
-  if (places) mounted[name].places?.(places);
+  if (listing) mounted[name].update?.(listing);
   mounted[name].show?.(find("model").value);
   history.replaceState(null, "", `#${name}`);
 }
@@ -45,12 +45,12 @@ tabs.forEach((tab, index) => {
   });
 });
 
-let places = null;
+let listing = null;
 
 async function look() {
-  const found = await ask("/api/places");
+  const found = await ask("/api/list");
   forget("");
-  places = found;
+  listing = found;
   find("root").textContent = found.root;
   const chooser = find("model");
   const known = [...chooser.options].map((option) => option.value);
@@ -62,7 +62,7 @@ async function look() {
     if (found.models.includes(before)) chooser.value = before;
     else mounted[current]?.show?.(chooser.value);
   }
-  mounted[current]?.places?.(found);
+  mounted[current]?.update?.(found);
 }
 
 find("model").addEventListener("change", (event) => {
@@ -74,7 +74,7 @@ const wanted = () => (VIEWS[location.hash.slice(1)] ? location.hash.slice(1) : "
 window.addEventListener("hashchange", () => show(wanted()));
 
 await attempt(look);
-show(places && !places.runs.length && location.hash === "" ? "write" : wanted());
+show(listing && !listing.runs.length && location.hash === "" ? "generate" : wanted());
 setInterval(() => {
   if (document.visibilityState === "visible") look().catch(() => {}); // the server may have ended; the page stays
 }, 2000);

@@ -1,4 +1,4 @@
-// Which earlier tokens reach a chosen one along the linear path; one answer holds all pairs of a text.
+// Reach: which earlier tokens a token reads along the linear path; one response has all pairs of a text.
 
 import { attempt, find, send, short, tokens } from "./dom.js";
 import { colour, sheet } from "./canvas.js";
@@ -47,19 +47,19 @@ export function reach() {
 
   async function follow() {
     const text = find("reach-source").value;
-    const held = find("reach-held").value;
-    asked = JSON.stringify([model, text, held]);
+    const linearization = find("reach-linearization").value;
+    asked = JSON.stringify([model, text, linearization]);
     find("reach-go").disabled = true;
     try {
-      const answer = await (await send("/api/reach", { model, text, held })).json();
+      const answer = await (await send("/api/reach", { model, text, linearization })).json();
       const before = place;
       found = answer;
       row.clear();
       found.tokens.forEach((token, index) => row.add(token || "·", `${found.names[index]}, position ${index}`));
       row.take(before > 0 && before < found.tokens.length ? before : found.tokens.length - 1);
-      if (found.left_out) find("reach-read").textContent += ` · ${short(found.left_out)} tokens at the end did not fit`;
+      if (found.left_out) find("reach-read").textContent += ` · ${short(found.left_out)} tokens at the end are truncated`;
     } catch (error) {
-      clear(); // what is shown is of another model or text
+      clear(); // what is shown belongs to another model or text
       throw error;
     } finally {
       find("reach-go").disabled = !model;
@@ -70,12 +70,12 @@ export function reach() {
     event.preventDefault();
     attempt(follow);
   });
-  find("reach-held").addEventListener("change", () => attempt(follow));
+  find("reach-linearization").addEventListener("change", () => attempt(follow));
   return {
     show(name) {
       model = name;
       find("reach-go").disabled = !name;
-      const wanted = JSON.stringify([model, find("reach-source").value, find("reach-held").value]);
+      const wanted = JSON.stringify([model, find("reach-source").value, find("reach-linearization").value]);
       if (name && wanted !== asked) attempt(follow);
     },
   };
@@ -86,10 +86,10 @@ function shares(row) {
   return row.map((value) => value / sum);
 }
 
-// Of the earlier tokens: what a token keeps of itself is often more, and would hide the rest.
+// The largest share of an earlier token: that of the token itself is often larger, and would hide the rest.
 const largest = (parts) => (parts.length > 1 ? Math.max(...parts.slice(0, -1)) : parts[0]) || 1;
 
-// A bar for every token, over the text's length; the token itself may stand out at the top.
+// One bar for each token of the text; the bar of the token itself is clipped at the top.
 function bars(pen, width, height, parts, count) {
   const [left, right, top, bottom] = [46, 12, 14, 22];
   const most = largest(parts);

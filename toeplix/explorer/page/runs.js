@@ -29,11 +29,11 @@ export function runs() {
       if (chosen.has(name))
         for (const each of kinds) {
           const rows = run.rows.filter((row) => row[each] !== undefined);
-          const held = each !== "loss";
+          const validation = each !== "loss";
           let y = rows.map((row) => row[each]);
-          if (!held && find("runs-smooth").checked) y = smooth(y);
-          const words = kind === "both" ? `${name}, ${held ? "validation" : "training"}` : name;
-          lines.push({ x: rows.map((row) => row[by()]), y, hue: run.hue, faint: !held && kind === "both", dots: held, name: words });
+          if (!validation && find("runs-smooth").checked) y = smooth(y);
+          const words = kind === "both" ? `${name}, ${validation ? "validation" : "training"}` : name;
+          lines.push({ x: rows.map((row) => row[by()]), y, hue: run.hue, faint: !validation && kind === "both", dots: validation, name: words });
         }
     const unit = kind === "val_bits_per_byte" ? "bits per byte" : "nats per token";
     const axes = { x: WORDS[by()], y: unit, zero: true, empty: chosen.size ? "no rows yet" : "choose a run" };
@@ -162,7 +162,7 @@ export function runs() {
     hide() {
       active = false;
     },
-    places(found) {
+    update(found) {
       const first = !known.size;
       list(found);
       if (first) {

@@ -1,4 +1,4 @@
-// The symbol of a filter in the plane, drawn as theta goes round; its index is the server's, and proven.
+// The symbol of a filter in the complex plane, animated over theta; its certified index comes from the server.
 
 import { ask, attempt, element, find, short } from "./dom.js";
 import { colour, label, series, sheet, ticks } from "./canvas.js";
@@ -118,7 +118,7 @@ export function symbols() {
   };
 }
 
-// The half that was sent and its mirror image, with the angle gone round so far in turns.
+// The half that was received and its mirror image, with the angle of rotation so far in turns.
 export function whole(re, im) {
   const last = re.length - 1;
   const all = { re: [...re], im: [...im], turns: [0] };

@@ -1,10 +1,10 @@
-// Text from the model, token by token; colour is the chance it had, the side shows what else could have come.
+// Generated text, token by token; the colour is the probability of a token, the side shows the top alternatives.
 
 import { attempt, element, find, send, tokens } from "./dom.js";
 
-export function write() {
-  const box = find("write-text");
-  const side = find("write-side");
+export function generate() {
+  const box = find("generate-text");
+  const side = find("generate-side");
   let events = [];
   let stopping = null;
   let model = "";
@@ -22,8 +22,8 @@ export function write() {
       ),
     );
     side.replaceChildren(
-      element("p", {}, element("code", { textContent: visible(event.name) }), ` ${event.kind === "prompt" ? "was given" : "was written"}`),
-      element("p", { className: "quiet", textContent: `chance ${percent(event.p)}, ${event.bits.toFixed(2)} bits, rank ${event.rank}` }),
+      element("p", {}, element("code", { textContent: visible(event.name) }), ` ${event.kind === "prompt" ? "is in the prompt" : "is generated"}`),
+      element("p", { className: "quiet", textContent: `probability ${percent(event.p)}, ${event.bits.toFixed(2)} bits, rank ${event.rank}` }),
       element("table", {}, element("tbody", {}, ...rows)),
     );
   }
@@ -41,11 +41,11 @@ export function write() {
   }
 
   function sum(began) {
-    const drawn = events.filter((event) => event.kind === "model");
-    const bits = drawn.reduce((total, event) => total + event.bits, 0);
+    const sampled = events.filter((event) => event.kind === "model");
+    const bits = sampled.reduce((total, event) => total + event.bits, 0);
     const seconds = (performance.now() - began) / 1000;
-    if (drawn.length)
-      find("write-sum").textContent = `${drawn.length} tokens, ${(bits / drawn.length).toFixed(2)} bits each, ${(drawn.length / seconds).toFixed(0)} a second`;
+    if (sampled.length)
+      find("generate-sum").textContent = `${sampled.length} tokens, ${(bits / sampled.length).toFixed(2)} bits per token, ${(sampled.length / seconds).toFixed(0)} tokens per second`;
   }
 
   async function go() {
@@ -54,41 +54,41 @@ export function write() {
     const { signal } = stopping;
     row.clear();
     events = [];
-    find("write-stop").disabled = false;
+    find("generate-stop").disabled = false;
     const number = (id) => Number(find(id).value);
-    const wish = { model, prompt: find("write-prompt").value, new: number("write-new"), temperature: number("write-temperature") };
-    Object.assign(wish, { top_p: number("write-p"), top_k: number("write-k"), seed: number("write-seed") });
+    const request = { model, prompt: find("generate-prompt").value, new: number("generate-new"), temperature: number("generate-temperature") };
+    Object.assign(request, { top_p: number("generate-p"), top_k: number("generate-k"), seed: number("generate-seed") });
     const began = performance.now();
     await attempt(async () => {
-      const response = await send("/api/write", wish, signal);
+      const response = await send("/api/generate", request, signal);
       for await (const several of lines(response.body)) {
-        if (signal.aborted) break; // lines that had come already
+        if (signal.aborted) break; // lines that were already received
         several.forEach(add);
         box.scrollTop = box.scrollHeight;
         sum(began);
         await new Promise((resume) => setTimeout(resume)); // or Stop would wait for the last token
       }
     });
-    if (stopping?.signal === signal) find("write-stop").disabled = true;
+    if (stopping?.signal === signal) find("generate-stop").disabled = true;
   }
 
-  find("write-form").addEventListener("submit", (event) => {
+  find("generate-form").addEventListener("submit", (event) => {
     event.preventDefault();
     go();
   });
-  find("write-prompt").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("write-form").requestSubmit();
+  find("generate-prompt").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("generate-form").requestSubmit();
   });
-  find("write-stop").addEventListener("click", () => stopping?.abort());
+  find("generate-stop").addEventListener("click", () => stopping?.abort());
   return {
     show(name) {
       model = name;
-      find("write-go").disabled = !name;
+      find("generate-go").disabled = !name;
     },
   };
 }
 
-// Whatever lines have come, together.
+// Yields all lines received so far, together.
 async function* lines(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -101,7 +101,7 @@ async function* lines(stream) {
   }
 }
 
-// By bits, from 10 and more (the colour of the unlikely) over 5 (none) to 0 (that of the certain).
+// The colour of a token by its surprisal in bits: 10 and more is improbable, 5 has no colour, 0 is certain.
 function shade(p) {
   const away = 1 - Math.min(-Math.log2(p), 10) / 5;
   return `rgba(var(--${away < 0 ? "low" : "certain"}), ${(0.6 * Math.abs(away)).toFixed(3)})`;
@@ -110,7 +110,7 @@ function shade(p) {
 function bar(p) {
   const inner = element("span");
   inner.style.width = `${(100 * p).toFixed(1)}%`;
-  return element("div", { className: "chance", ariaHidden: "true" }, inner);
+  return element("div", { className: "probability", ariaHidden: "true" }, inner);
 }
 
 const percent = (p) => (p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 1e-4 ? `${(100 * p).toPrecision(2)} %` : p.toExponential(1));

@@ -1,0 +1,75 @@
+"""The table of `toeplix spectrum`: one row for each filter, the same on the terminal and on the page."""
+
+from collections.abc import Callable
+
+from toeplix.reports.spectrum_rows import Row
+
+COLUMNS: dict[str, Callable[[Row], str]] = {  # heading: the text of a row's cell
+    "filter": lambda row: filter_name(row),
+    "taps": lambda row: str(row["taps"]),
+    "index": lambda row: "-" if row["index"] is None else str(row["index"]),
+    "z, noise": lambda row: _signed(row.get("z_noise")),
+    "z, start": lambda row: index_change(row),
+    "margin": lambda row: _short(row.get("margin")),
+    "eps-index": lambda row: _short(row.get("eps_index")),
+    "rank": lambda row: _short(row.get("rank")),
+    "condition": lambda row: condition(row),
+    "mean lag": lambda row: _short(row.get("centre")),
+    "nearest shift": lambda row: nearest_shift(row),
+    "in 16 taps": lambda row: energy_in(row, 16),
+    "states": lambda row: _short(row.get("states")),
+    "proof": lambda row: row["status"] + (f": {row['reason']}" if row.get("reason") else ""),
+}
+
+
+def cells(row: Row) -> list[str]:
+    """Return the text of each column."""
+    return [fill(row) for fill in COLUMNS.values()]
+
+
+def filter_name(row: Row) -> str:
+    """Return layer, and head and kernel where there are several."""
+    name = str(row["layer"])
+    name += f", head {row['head']}" if row["heads"] > 1 else ""
+    return name + (f", kernel {row['kernel']}" if row["kernels"] > 1 else "")
+
+
+def index_change(row: Row) -> str:
+    """Return how far training moved the index, in standard deviations of the initialisation."""
+    if row["index"] is None or row.get("start_mean") is None:
+        return "-"
+    if row["start_deviation"] == 0:  # all filters start with the same index
+        away = row["index"] - row["start_mean"]
+        return "at start" if away == 0 else f"{away:+.0f} from start"
+    return _signed(row["z_start"])
+
+
+def condition(row: Row) -> str:
+    """Return the condition number, or its lower bound."""
+    if "largest" not in row:
+        return "-"
+    if row["condition"] is None:
+        return "singular"
+    return ("> " if row["smallest_is_bound"] else "") + _short(row["condition"])
+
+
+def nearest_shift(row: Row) -> str:
+    """Return the lag of the shift that the filter resembles most, and their cosine similarity."""
+    return "-" if "mode" not in row else f"{row['mode']} ({row['likeness']:+.2f})"
+
+
+def energy_in(row: Row, taps: int) -> str:
+    """Return the fraction of the energy that is in the first taps."""
+    shares = {int(key): value for key, value in row.get("recency", {}).items()}
+    known = [value for key, value in shares.items() if key <= taps]
+    return f"{known[-1]:.0%}" if known else "-"
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1f}"
