@@ -87,7 +87,7 @@ def _check(manifest: dict[str, Any]) -> None:
         count(tokenizer, name, most=vocab - 1)
     files = field(manifest, "files", dict)
     for name, known in files.items():
-        if not re.fullmatch(r"(train|held)\.(bin|idx|size)|tokenizer/[^/\0]*[^/\0.][^/\0]*", name):
+        if not re.fullmatch(r"(train|val)\.(bin|idx|size)|tokenizer/[^/\0]*[^/\0.][^/\0]*", name):
             raise ValueError(f"file {printable(name)!r} is not one of a store")
         count(known, "bytes")
         if not re.fullmatch("[0-9a-f]{64}", field(known, "sha256", str)):

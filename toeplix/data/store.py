@@ -120,7 +120,7 @@ class Store:
 
     @property
     def has_validation(self) -> bool:
-        return bool(self.manifest["splits"]["held"]["documents"])
+        return bool(self.manifest["splits"]["val"]["documents"])
 
     @property
     def notice(self) -> str:
