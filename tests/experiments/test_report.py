@@ -37,7 +37,7 @@ def test_without_rows_all_is_open(tmp_path):
 
 
 def test_no_rows_no_figure(tmp_path):
-    with pytest.raises(ValueError, match="toeplix run training --scale laptop"):
+    with pytest.raises(ValueError, match="toeplix experiment run training --scale laptop"):
         report.draw("training", "laptop", results=tmp_path, figures=tmp_path)
 
 

@@ -13,7 +13,7 @@ from toeplix.cli.main import main
 from toeplix.files import MARK, check_output, directory, generated, write_output
 
 MINE = "what a user wrote\n"
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def text(words: str = MARK):
@@ -137,8 +137,8 @@ def test_the_report_leaves_a_project_alone(results, monkeypatch, capsys):
         (project / name).parent.mkdir()
         (project / name).write_text(MINE)
     for _ in range(2):  # what is its own it replaces
-        assert toeplix(monkeypatch, "report") == 0
-        assert toeplix(monkeypatch, "figure", "window") == 0
+        assert toeplix(monkeypatch, "experiment", "report") == 0
+        assert toeplix(monkeypatch, "experiment", "plot", "window") == 0
     made = sorted(file.name for file in (project / "toeplix-report").rglob("*") if file.is_file())
     assert made == ["experiments.html", "experiments.md", "linear-laptop.svg", "window-laptop.svg"]
     document = (project / "toeplix-report" / "experiments.md").read_text()
@@ -146,7 +146,16 @@ def test_the_report_leaves_a_project_alone(results, monkeypatch, capsys):
     assert all((project / name).read_text() == MINE for name in theirs)
 
     capsys.readouterr()
-    named = ["report", theirs[2], "--out", theirs[0], "--figures", "figures"]
+    named = [
+        "experiment",
+        "report",
+        "--out",
+        theirs[0],
+        "--figures",
+        "figures",
+        "--html",
+        theirs[2],
+    ]
     assert toeplix(monkeypatch, *named) == 2
     said = capsys.readouterr().err
     assert "docs/experiments.md was not written by toeplix" in said
@@ -161,7 +170,7 @@ def test_a_figure_of_the_user_stays(results, monkeypatch, capsys):
     out = results.parent / "drawn"
     out.mkdir()
     (out / "window-laptop.svg").write_text(MINE)
-    arguments = ["figure", "window", "--results", results, "--out", out]
+    arguments = ["experiment", "plot", "window", "--results", results, "--out", out]
     assert toeplix(monkeypatch, *arguments) == 2
     assert (out / "window-laptop.svg").read_text() == MINE
     assert toeplix(monkeypatch, *arguments, "--overwrite") == 0
@@ -182,15 +191,16 @@ def test_bench_complains_before_it_measures(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["figure", "window", "--out", ""],
-        ["report", ""],
-        ["report", "--figures", ""],
+        ["experiment", "plot", "window", "--out", ""],
+        ["page", ""],
+        ["experiment", "report", "--html", ""],
+        ["experiment", "report", "--figures", ""],
         ["spectrum", "."],  # but this one is no checkpoint
         ["spectrum", ".", "--out", ""],
         ["eval", "silence", "--out", ""],
         ["demo", "--out", ""],
         ["train", "--out", ""],
-        ["run", "window", "--results", ""],
+        ["experiment", "run", "window", "--results", ""],
         ["import", "some", ""],
         ["explore", ""],
     ],

@@ -7,5 +7,4 @@ filters     taps, symbols and certified indices
 reach       which earlier tokens reach a token: the linear path through the filters
 claims      the paper's claims and figures, from results on disk
 app         the routes (guard: who may ask, and what a page may do); page/ is what the browser sees
-run_report  one run as one HTML file
 """

@@ -24,7 +24,8 @@ def table(results: Path, figures: Path) -> dict[str, Any]:
     where = f"from the rows in {results}"
     absent = (
         f"No results here: there is no {results}. The claims stand below without a verdict; start "
-        "`toeplix explore` in a checkout of the repository, or measure some with `toeplix run`."
+        "`toeplix explore` in a checkout of the repository, or measure some with "
+        "`toeplix experiment run`."
     )
     return {
         "note": where if present else absent,

@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs no other, to be sent to somebody: `toeplix report RUN --html`.
+"""A run as one HTML file that needs no other, to be sent to somebody: `toeplix page RUN`.
 
 Drawings stand in the page as SVG whose ink is the colour of the text, so they follow light and dark.
 Everything that a run or its model wrote is escaped, and the page forbids itself to load anything.
@@ -27,7 +27,7 @@ from toeplix.training.summary import facts, latest_sample
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAME = "report.html"
+NAME = "page.html"
 INK = "#010203"  # drawn in this, shown in the colour of the text
 OURS, HELD = "#3b8ec4", "#d5722b"
 PANELS = 24  # symbols that are drawn
@@ -41,7 +41,7 @@ def write(folder: Path, target: Path | None = None, *, overwrite: bool = False) 
     check_output(target, overwrite=overwrite)
     rows = _rows(folder)
     if not rows:
-        raise ValueError(f"{folder} has no rows in metrics.jsonl yet: there is nothing to report")
+        raise ValueError(f"{folder} has no rows in metrics.jsonl yet: there is nothing to show")
     text = page(folder, run, rows)
     return write_output(
         target, lambda aside: aside.write_text(text, encoding="utf-8"), overwrite=overwrite

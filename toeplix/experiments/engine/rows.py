@@ -18,7 +18,7 @@ from typing import Any
 
 from toeplix.files import DamagedFile, field, parse_json, printable, reading
 
-REMEDY = "delete the line, and `toeplix run` measures the case again"
+REMEDY = "delete the line, and `toeplix experiment run` measures the case again"
 START = b'{"case": '  # of every row
 
 Row = dict[str, Any]  # fields of the case and numbers found, side by side
