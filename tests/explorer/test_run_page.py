@@ -137,6 +137,7 @@ def test_the_page_of_claims_may_be_named(monkeypatch, tmp_path, capsys):
     (tmp_path / "results").mkdir()
     places = ["--out", tmp_path / "claims.md", "--results", tmp_path / "results"]
     places += ["--figures", tmp_path / "figures", "--html", tmp_path / "claims.html"]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("sys.argv", ["toeplix", "experiment", "report", *map(str, places)])
     for _ in range(2):
         main()

@@ -132,6 +132,7 @@ def test_the_report_leaves_a_project_alone(results, monkeypatch, capsys):
     """In a directory with docs, figures and runs of its own, as any project may have them."""
     project = results.parent
     monkeypatch.chdir(project)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
     theirs = ["docs/experiments.md", "figures/window-laptop.svg", "runs/experiments.html"]
     for name in theirs:
         (project / name).parent.mkdir()

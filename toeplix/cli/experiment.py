@@ -104,12 +104,32 @@ def report(
     """Write the document of the paper's claims from the rows on disk.
 
     Plots all figures and writes the table of claims (what holds, what fails, what is open) and the tables
-    of all experiments, as a document and as a page. A file that toeplix did not write is never replaced
+    of all experiments, as a document and as a page. What did not change since the last time is taken from
+    a cache ($XDG_CACHE_HOME/toeplix/report). A file that toeplix did not write is never replaced
     without --overwrite.
     """
-    from toeplix.experiments.engine.report import write
+    from rich.console import Console
 
-    write(out, html, results=results, figures=figures, overwrite=overwrite)
+    from toeplix.experiments.engine.report import write
+    from toeplix.experiments.engine.report_cache import ReportCache
+
+    console = Console(stderr=True)
+    with console.status("rows") as status:  # draws on a terminal only
+
+        def progress(what: str) -> None:
+            status.update(what)
+            if not console.is_terminal:
+                print(f"report: {what}", file=sys.stderr, flush=True)
+
+        write(
+            out,
+            html,
+            results=results,
+            figures=figures,
+            overwrite=overwrite,
+            cache=ReportCache.of_user(),
+            progress=progress,
+        )
     print(f"{out}\n{html}")
 
 

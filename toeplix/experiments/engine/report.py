@@ -4,22 +4,26 @@ import base64
 import inspect
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from toeplix.experiments import EXPERIMENTS, load
 from toeplix.experiments.engine import rows
 from toeplix.experiments.engine.claims import CLAIMS, Claim, Verdict
 from toeplix.experiments.engine.collect import RESULTS, results_file
+from toeplix.experiments.engine.report_cache import ReportCache
 from toeplix.files import MARK, check_output, write_output
 
 # a name that no project has by chance; `make report` names those of this one
 REPORT = Path("toeplix-report")
 DOCUMENT, HTML = REPORT / "experiments.md", REPORT / "experiments.html"
 FIGURES = REPORT / "figures"
-SHOWN = ("paper", "laptop")  # smoke means nothing
+REPORTED_SCALES = ("paper", "laptop")  # the numbers of smoke mean nothing
+NO_CACHE = ReportCache(None)
 NOT_YET = "not yet measured"
+
+Progress = Callable[[str], None]  # gets what is made next, unless the cache has it
 
 
 def figure_file(name: str, scale: str, figures: Path = FIGURES) -> Path:
@@ -33,8 +37,10 @@ def draw(
     results: Path = RESULTS,
     figures: Path = FIGURES,
     overwrite: bool = False,
+    cache: ReportCache = NO_CACHE,
+    progress: Progress = lambda what: None,
 ) -> Path:
-    """The figure of an experiment from its rows."""
+    """Write the figure of an experiment from its rows, and return its file."""
     from toeplix.experiments.engine import style
 
     found = rows.flat(results_file(name, scale, results))
@@ -46,16 +52,25 @@ def draw(
     published = rows.flat(results_file(name, "published", results))
     target = figure_file(name, scale, figures)
     check_output(target, overwrite=overwrite)
-    with rows.interpreting(results_file(name, scale, results)):
-        drawing = load(name).figure(found, published)
-    style.save(drawing, target, overwrite=overwrite)
-    return target
+
+    def svg() -> str:
+        progress(f"figure of {name}, {scale} scale")
+        with rows.interpreting(results_file(name, scale, results)):
+            return style.svg(load(name).figure(found, published))
+
+    text = cache.get(f"{name}-{scale}.svg", _inputs(name, scale, results), svg)
+    return _save(target, text, overwrite)
+
+
+def _inputs(name: str, scale: str, results: Path) -> list[Path]:
+    """Return the files of rows from which figures and tables of an experiment are made."""
+    return [results_file(name, each, results) for each in (scale, "published")]
 
 
 def verdicts(results: Path = RESULTS) -> dict[str, dict[str, dict[str, Verdict]]]:
     """Return the verdicts as claim -> scale -> experiment -> verdict."""
     found: dict[str, dict[str, dict[str, Verdict]]] = {name: {} for name in CLAIMS}
-    for scale in SHOWN:
+    for scale in REPORTED_SCALES:
         for name in EXPERIMENTS:
             file = results_file(name, scale, results)
             here = rows.flat(file)
@@ -66,8 +81,15 @@ def verdicts(results: Path = RESULTS) -> dict[str, dict[str, dict[str, Verdict]]
     return found
 
 
-def markdown(results: Path = RESULTS, figures: Path = FIGURES, base: Path = REPORT) -> str:
-    """The whole document; links to figures are relative to `base`."""
+def markdown(
+    results: Path = RESULTS,
+    figures: Path = FIGURES,
+    base: Path = REPORT,
+    *,
+    cache: ReportCache = NO_CACHE,
+    progress: Progress = lambda what: None,
+) -> str:
+    """Return the whole document; links to figures are relative to `base`."""
     lines = [
         f"<!-- {MARK} -->",
         "",
@@ -87,7 +109,7 @@ def markdown(results: Path = RESULTS, figures: Path = FIGURES, base: Path = REPO
     said = verdicts(results)
     lines += [_claim_line(name, claim, said[name]) for name, claim in CLAIMS.items()]
     for name in EXPERIMENTS:
-        lines += _section(name, results, figures, base)
+        lines += _section(name, results, figures, base, cache, progress)
     return "\n".join(lines) + "\n"
 
 
@@ -112,12 +134,14 @@ def _claim_line(name: str, claim: Claim, said: dict[str, dict[str, Verdict]]) ->
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _section(name: str, results: Path, figures: Path, base: Path) -> list[str]:
+def _section(
+    name: str, results: Path, figures: Path, base: Path, cache: ReportCache, progress: Progress
+) -> list[str]:
     experiment = load(name)
     title, _, rest = inspect.cleandoc(experiment.__doc__ or "").partition("\n")
     lines = ["", f"## {name}", "", title, "", rest.strip(), ""]
     lines += [f"`toeplix experiment run {name} --scale laptop` ({experiment.COST})"]
-    for scale in SHOWN:
+    for scale in REPORTED_SCALES:
         found = rows.flat(results_file(name, scale, results))
         if not found:
             continue
@@ -126,7 +150,8 @@ def _section(name: str, results: Path, figures: Path, base: Path) -> list[str]:
             link = Path(os.path.relpath(file, base)).as_posix()
             lines += ["", f"![{name}, {scale} scale]({link})"]
         with rows.interpreting(results_file(name, scale, results)):
-            lines += ["", *_table(experiment.table(found))]
+            make = partial(_table_lines, name, scale, found, progress)
+            lines += ["", *cache.get(f"{name}-{scale}.table", _inputs(name, scale, results), make)]
         failed = [
             row for row in rows.read(results_file(name, scale, results)).values() if "error" in row
         ]
@@ -134,14 +159,17 @@ def _section(name: str, results: Path, figures: Path, base: Path) -> list[str]:
     return lines
 
 
-def _table(found: list[dict[str, Any]]) -> Iterable[str]:
-    if not found:
-        return
-    columns = list(dict.fromkeys(name for row in found for name in row))
-    yield f"| {' | '.join(columns)} |"
-    yield "|" + "---|" * len(columns)
-    for row in found:
-        yield f"| {' | '.join(str(row.get(name, '')) for name in columns)} |"
+def _table_lines(name: str, scale: str, found: list[rows.Row], progress: Progress) -> list[str]:
+    """Return the table of an experiment in Markdown."""
+    progress(f"table of {name}, {scale} scale")
+    table = load(name).table(found)
+    if not table:
+        return []
+    columns = list(dict.fromkeys(name for line in table for name in line))
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    for line in table:
+        lines.append(f"| {' | '.join(str(line.get(name, '')) for name in columns)} |")
+    return lines
 
 
 def page(text: str, base: Path = REPORT) -> str:
@@ -184,23 +212,35 @@ def write(
     results: Path = RESULTS,
     figures: Path = FIGURES,
     overwrite: bool = False,
+    cache: ReportCache = NO_CACHE,
+    progress: Progress = lambda what: None,
 ) -> None:
-    """Draw all figures that rows allow, then write both. Nothing is written if something must not be."""
-    drawn = [
+    """Plot all figures that rows allow, then write both. Nothing is written if something must not be."""
+    plotted = [
         (name, scale)
         for name in EXPERIMENTS
-        for scale in SHOWN
+        for scale in REPORTED_SCALES
         if rows.flat(results_file(name, scale, results))
     ]
     pages = [] if html is None else [html]
-    targets = [figure_file(name, scale, figures) for name, scale in drawn]
+    targets = [figure_file(name, scale, figures) for name, scale in plotted]
     check_output(document, *pages, *targets, overwrite=overwrite)
-    for name, scale in drawn:
-        draw(name, scale, results=results, figures=figures, overwrite=overwrite)
-    text = markdown(results, figures, document.parent)
+    for name, scale in plotted:
+        draw(
+            name,
+            scale,
+            results=results,
+            figures=figures,
+            overwrite=overwrite,
+            cache=cache,
+            progress=progress,
+        )
+    text = markdown(results, figures, document.parent, cache=cache, progress=progress)
     for file, body in [(document, text), *((each, page(text, document.parent)) for each in pages)]:
         _save(file, body, overwrite)
 
 
-def _save(file: Path, text: str, overwrite: bool) -> None:
-    write_output(file, lambda aside: aside.write_text(text, encoding="utf-8"), overwrite=overwrite)
+def _save(file: Path, text: str, overwrite: bool) -> Path:
+    return write_output(
+        file, lambda aside: aside.write_text(text, encoding="utf-8"), overwrite=overwrite
+    )

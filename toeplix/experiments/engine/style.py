@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import io
 from typing import TYPE_CHECKING, Any
 
-from toeplix.files import MARK, write_output
+from toeplix.files import MARK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,11 +68,12 @@ def finish(axes: Any, *, x: str, y: str, title: str = "") -> None:
         axes.legend(fontsize=7, frameon=False)
 
 
-def save(drawing: Figure, file: Path, *, overwrite: bool = False) -> None:
-    """The same rows give the same bytes: no date, no random names inside."""
+def svg(drawing: Figure) -> str:
+    """Return a figure as SVG; the same rows give the same bytes: no date, no random names inside."""
     import matplotlib
 
-    how: dict[str, Any] = {"format": file.suffix[1:]}
-    how["metadata"] = {"Date": None, "Description": MARK}
+    content = io.StringIO()
+    metadata = {"Date": None, "Description": MARK}
     with matplotlib.rc_context({"svg.hashsalt": "toeplix", "svg.fonttype": "none"}):
-        write_output(file, lambda aside: drawing.savefig(aside, **how), overwrite=overwrite)
+        drawing.savefig(content, format="svg", metadata=metadata)
+    return content.getvalue()
