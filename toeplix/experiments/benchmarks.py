@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from toeplix.data.store import TOKENIZER
 from toeplix.evaluation import paper
@@ -28,8 +28,9 @@ from toeplix.evaluation.paper import TABLE, Score
 from toeplix.experiments.engine import intervals, style, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 
 CLAIMS, ALONE = ("C14",), False
 COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
@@ -52,6 +53,25 @@ class Case(text_training.Case):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))  # JSON has lists
+
+
+class ScoreEntry(TypedDict):
+    """A line of the paper's table as a row stores it: fields of `Score`, None instead of NaN."""
+
+    value: float
+    error: float | None
+    questions: int
+    tasks: int
+    note: str
+
+
+class BenchmarkRow(text_training.TextRow, total=False):
+    """A row of a run, and the scores of its model."""
+
+    tasks: list[str]
+    scores: dict[str, ScoreEntry]
+    wikitext_bits_per_byte: float | None
+    cuts: list[str]
 
 
 def data_root() -> Path | None:
@@ -78,7 +98,7 @@ def available(root: Path | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[BenchmarkRow]) -> list[Case]:
     compared = {name: MODELS[name] for name in COMPARED}
     found = [Case(**asdict(case)) for case in text_training.tuned(scale, compared, rows)]
     rates = {name: text_training.best_rate(rows, name, MODELS[name], scale) for name in COMPARED}
@@ -96,7 +116,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return found
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     if case.model in CONTROLS:
         nothing = {"loss": None, "bits_per_byte": None}
         model = SILENCE if case.model == SILENCE else str(_untrained(case, work))
@@ -104,8 +124,8 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     plain = {key: value for key, value in asdict(case).items() if key not in ("tasks", "limit")}
     learned = text_training.measure(text_training.Case(**plain), work)
     if case.part != SCORES or learned["loss"] is None:
-        return learned | NOTHING
-    return learned | _scores(case, str(work / "runs" / learned["run"] / "model"))
+        return {**learned, **NOTHING}
+    return {**learned, **_scores(case, str(work / "runs" / learned["run"] / "model"))}
 
 
 def _untrained(case: Case, work: Path) -> Path:
@@ -148,7 +168,7 @@ def _finite(score: Score) -> dict[str, Any]:
     return score._asdict() | {"error": error}
 
 
-def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
+def evaluated(rows: list[BenchmarkRow]) -> dict[str, list[BenchmarkRow]]:
     """Return the rows with scores by model, controls included, for the longest list of tasks."""
     scored = [row for row in rows if row["part"] == SCORES]
     longest: list[str] = max((row["tasks"] for row in scored), key=len, default=[])
@@ -158,7 +178,7 @@ def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
     }
 
 
-def above_chance(models: dict[str, list[Row]], name: str, line: paper.Row) -> float | None:
+def above_chance(models: dict[str, list[BenchmarkRow]], name: str, line: paper.Row) -> float | None:
     """Return how many standard errors a model's mean over seeds is above chance; None without scores."""
     scores = _line(models[name], line)
     if not scores:
@@ -170,7 +190,7 @@ def above_chance(models: dict[str, list[Row]], name: str, line: paper.Row) -> fl
     return (value - chance(models, line)) / error
 
 
-def chance(models: dict[str, list[Row]], line: paper.Row) -> float:
+def chance(models: dict[str, list[BenchmarkRow]], line: paper.Row) -> float:
     """Return the chance level in percent: the score of the best baseline.
 
     GLUE has two or three choices, and a constant answer has a Matthews correlation of zero. The mean over
@@ -182,11 +202,11 @@ def chance(models: dict[str, list[Row]], line: paper.Row) -> float:
     return max(guessing, *means, 0.0)
 
 
-def _line(rows: list[Row], line: paper.Row) -> list[dict[str, Any]]:
+def _line(rows: list[BenchmarkRow], line: paper.Row) -> list[ScoreEntry]:
     return [row["scores"][line.label] for row in rows if line.label in row["scores"]]
 
 
-def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | None:
+def gap(rows: list[BenchmarkRow], lines: Sequence[paper.Row]) -> intervals.Interval | None:
     """Return Toeplitz's score minus Hyena's in percent, averaged over lines, paired by seed."""
     models = evaluated(rows)
 
@@ -201,7 +221,7 @@ def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | Non
     return intervals.difference(first, second) if set(first) & set(second) else None
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[BenchmarkRow]) -> dict[str, Verdict]:
     """Judge C14 by the lines in which Toeplitz or Hyena is above chance; the others measure nothing."""
     models = evaluated(rows)
     if not all(models[name] for name in ("toeplitz", "hyena", *CONTROLS)):
@@ -227,13 +247,16 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     }
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[BenchmarkRow]) -> Table:
     models = evaluated(rows)
-    found = []
+    found: list[dict[str, object]] = []
     for name, seeds in models.items():
-        texts = {"validation text": "bits_per_byte", "WikiText": "wikitext_bits_per_byte"}
-        for label, field in texts.items():
-            values = [row[field] for row in seeds if row.get(field)]
+        texts = {
+            "validation text": [row.get("bits_per_byte") for row in seeds],
+            "WikiText": [row.get("wikitext_bits_per_byte") for row in seeds],
+        }
+        for label, several in texts.items():
+            values = [value for value in several if value]
             if values:
                 score = f"{statistics.fmean(values):.3f}"
                 found.append(
@@ -243,7 +266,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             scores = _line(seeds, line)
             if not scores:
                 continue
-            shown = {
+            cells: dict[str, object] = {
                 "benchmark": line.label + _star(scores[0]),
                 "model": name,
                 "questions": scores[0]["questions"],
@@ -251,21 +274,21 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             }
             if name in COMPARED:
                 errors = above_chance(models, name, line)
-                shown["above chance, standard errors"] = f"{errors:.1f}"
-                shown["truncated"] = cut(seeds[0], line)
+                cells["above chance, standard errors"] = f"{errors:.1f}"
+                cells["truncated"] = cut(seeds[0], line)
             part = f"{scores[0]['tasks']} of {len(line.tasks)} tasks"
             parts = [part] if scores[0]["tasks"] < len(line.tasks) else []
-            shown["data"] = "; ".join([*parts, *filter(None, [scores[0]["note"]])])
-            found.append(shown)
+            cells["data"] = "; ".join([*parts, *filter(None, [scores[0]["note"]])])
+            found.append(cells)
     return found
 
 
-def _star(score: dict[str, Any]) -> str:
+def _star(score: ScoreEntry) -> str:
     """Return a star if the questions are not those of the benchmark."""
     return " *" if score["note"] else ""
 
 
-def cut(row: Row, line: paper.Row) -> str:
+def cut(row: BenchmarkRow, line: paper.Row) -> str:
     """Return the fraction of prompts of a line's tasks that were truncated to the context."""
     counts = [
         (int(count), int(seen))
@@ -281,7 +304,7 @@ def cut(row: Row, line: paper.Row) -> str:
     )
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[BenchmarkRow], published: list[Row]) -> Figure:
     """Plot scores above chance in standard errors, and the published scores in percent (hollow)."""
     drawing = style.canvas(2)
     ours, theirs = drawing.subplots(1, 2)

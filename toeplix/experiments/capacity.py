@@ -18,10 +18,18 @@ from typing import Any
 from toeplix.experiments.engine import accuracies, equal_cost, intervals, style, task_training
 from toeplix.experiments.engine.accuracies import gap
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, model
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.models import (
+    LINEAR,
+    MODELS,
+    PAPER_FLAT,
+    PAPER_HEADS,
+    Settings,
+    model,
+)
+from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.task_training import Case, best_rate, groups, tuned
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.task_training import Case, TaskRow, best_rate, groups, tuned
 
 CLAIMS, ALONE = ("C10", "C11"), False
 COST = "45 minutes on two cores with --jobs 2"
@@ -29,12 +37,12 @@ RATES = (1e-2, 4e-3)
 LONGER = (1, 2, 4)  # multiples of the first length; then doubled while a model reaches BROKEN
 PATIENCE = 4  # steps of longer training as a multiple of the other parts' steps
 BROKEN = 0.9  # accuracy below which a length is too long
-COMPARED: dict[str, dict[str, Any]] = {
+COMPARED: dict[str, Settings] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
     **{name: MODELS[name] for name in ("masked", "hyena", "mamba2", "llama", "window")},
     "linear elu": LINEAR,
 }
-FROZEN: dict[str, dict[str, Any]] = {
+FROZEN: dict[str, Settings] = {
     f"{how} {kind}": settings | {"frozen": frozen}
     for how, frozen in (("frozen", "random"), ("ones", "ones"))
     for kind, settings in (("flat", PAPER_FLAT), ("4 heads", PAPER_HEADS))
@@ -62,7 +70,7 @@ SIZES: task_training.Sizes = {
 }  # fmt: skip
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     """Return the cases; learning rates are tuned at the middle length and kept at the others."""
     first = SIZES[scale.name]["context"]
     middle, last = first * LONGER[len(LONGER) // 2], first * LONGER[-1]
@@ -102,7 +110,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return found
 
 
-def lengths(rows: list[Row], name: str, first: int) -> list[int]:
+def lengths(rows: list[TaskRow], name: str, first: int) -> list[int]:
     """Return the lengths of a model: those of all models, doubled while its accuracy reaches BROKEN."""
     found = [first * times for times in LONGER]
     while held(rows, name, found[-1]):
@@ -110,13 +118,13 @@ def lengths(rows: list[Row], name: str, first: int) -> list[int]:
     return found
 
 
-def held(rows: list[Row], name: str, length: int) -> bool:
+def held(rows: list[TaskRow], name: str, length: int) -> bool:
     several = groups(rows, part="equal width", model=name, context=length)
     accuracies = [row["accuracy"] for group in several for row in group]
     return bool(accuracies) and statistics.fmean(accuracies) >= BROKEN
 
 
-def _case(scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> Case:
+def _case(scale: Scale, name: str, settings: Settings, **other: Any) -> Case:
     fields = {"task": "autoencode", "options": {"norm": True}}
     return Case.at(scale, SIZES, name, settings, **(fields | other))
 
@@ -131,7 +139,7 @@ def _width(scale: Scale, name: str, context: int) -> int:
 measure = task_training.measure
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
     width = groups(rows, part="equal width")
@@ -156,16 +164,17 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[TaskRow]) -> Table:
     """Return the accuracy of every model, and the first length at which it is below BROKEN."""
     found = []
     for line in accuracies.table(rows):
         wide = line["part"] == "equal width" and line["model"] in COMPARED
-        found.append(line | ({"breaks at": breaks(rows, line["model"])} if wide else {}))
+        name = str(line["model"])
+        found.append({**line, **({"breaks at": breaks(rows, name)} if wide else {})})
     return found
 
 
-def breaks(rows: list[Row], name: str) -> str:
+def breaks(rows: list[TaskRow], name: str) -> str:
     """Return the shortest length at which the mean accuracy is below BROKEN, as text."""
     found = {
         group[0]["context"]: statistics.fmean(row["accuracy"] for row in group)
@@ -175,7 +184,7 @@ def breaks(rows: list[Row], name: str) -> str:
     return str(below[0]) if below else f"above {max(found)}"
 
 
-def kept(rows: list[Row], name: str) -> dict[int, float]:
+def kept(rows: list[TaskRow], name: str) -> dict[int, float]:
     """Return the mean accuracy over the lengths that all models have, by seed."""
     shared = set.intersection(
         *(
@@ -195,7 +204,7 @@ def kept(rows: list[Row], name: str) -> dict[int, float]:
     }
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
     found = {}
     if all(len(groups(rows, part="equal width", model=name)) > 1 for name in COMPARED):
         found["C10"] = _above(rows)
@@ -204,7 +213,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     return found
 
 
-def _above(rows: list[Row]) -> Verdict:
+def _above(rows: list[TaskRow]) -> Verdict:
     scores = {name: kept(rows, name) for name in COMPARED}
     best = max(TMM, key=lambda name: statistics.fmean(scores[name].values()))
     answers: list[bool | None] = []
@@ -229,16 +238,16 @@ def _above(rows: list[Row]) -> Verdict:
     )
 
 
-def _share(rows: list[Row], name: str, other: str) -> float:
+def _share(rows: list[TaskRow], name: str, other: str) -> float:
     here, there = (groups(rows, part="equal width", model=each)[0][0] for each in (name, other))
     return here["flops_per_step"] / there["flops_per_step"]
 
 
-def _trainable(rows: list[Row]) -> Verdict:
+def _trainable(rows: list[TaskRow]) -> Verdict:
     """Judge C11 at the one length at which all frozen and trained models are measured."""
     at = groups(rows, model="ones flat")[0][0]["context"]
 
-    def of(name: str) -> list[Row]:
+    def of(name: str) -> list[TaskRow]:
         return groups(rows, part="equal width", model=name, context=at)[0]
 
     asked = {

@@ -15,8 +15,9 @@ from toeplix.experiments.engine import style
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.intervals import Interval
 from toeplix.experiments.engine.models import MODELS, model
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 
 CLAIMS, ALONE = ("C19", "C20"), True
 COST = "8 minutes on two idle cores"
@@ -60,7 +61,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     ]
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     from toeplix.profiling import timing
 
     names = PATHS if case.what == "operator" else COMPARED
@@ -124,7 +125,7 @@ def fitted(rows: list[Row], what: str, name: str, column: str = "seconds") -> In
     return Interval(line.slope, line.slope - half, line.slope + half)
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
     for column, what in enumerate(("operator", "training", "prefill")):
@@ -147,7 +148,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     found = []
     for what in ("operator", "training", "prefill"):
         names = dict.fromkeys(

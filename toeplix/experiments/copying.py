@@ -12,15 +12,16 @@ from typing import Any
 from toeplix.experiments.engine import accuracies, intervals, style, task_training
 from toeplix.experiments.engine.accuracies import gap, one
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.task_training import Case, best_rate, tuned
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.task_training import Case, TaskRow, best_rate, tuned
 
 CLAIMS, ALONE = ("C12", "C13"), False
 COST = "15 minutes on two cores with --jobs 2"
 RATES = (6e-3, 2e-3)
-COMPARED: dict[str, dict[str, Any]] = {
+COMPARED: dict[str, Settings] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
     **{name: MODELS[name] for name in ("masked", "hyena", "mamba2", "llama", "window")},
     "linear elu": LINEAR,
@@ -53,7 +54,7 @@ LAGS: task_training.Sizes = {
 PARTS = {"variable lag": "delimited", "reversed": "reversed", "selective": "selected"}
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     same = {
         name: Case.at(scale, SIZES, name, settings, task="repeated", part="constant lag")
         for name, settings in COMPARED.items()
@@ -87,7 +88,7 @@ measure = task_training.measure
 table = accuracies.table
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
     same = task_training.groups(rows, part="constant lag")
@@ -102,7 +103,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
     here = {name: one(rows, model=name, part="constant lag") for name in COMPARED}
     if not all(here.values()):
         return {}
@@ -114,7 +115,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     return found
 
 
-def _order(here: dict[str, list[Row]], narrow: list[Row]) -> Verdict:
+def _order(here: dict[str, list[TaskRow]], narrow: list[TaskRow]) -> Verdict:
     best = max(TMM, key=lambda name: _mean(here[name]))
     gaps = {
         f"llama minus {best}": (gap(here["llama"], here[best]), NEAR),
@@ -137,7 +138,7 @@ def _order(here: dict[str, list[Row]], narrow: list[Row]) -> Verdict:
     )
 
 
-def _trainable(here: dict[str, list[Row]]) -> Verdict:
+def _trainable(here: dict[str, list[TaskRow]]) -> Verdict:
     """Judge C13: frozen filters do not reach TARGET, and the flat TMM has the largest area."""
     flat = here["paper flat"]
     rivals = [name for name in here if name not in ("paper flat", "toeplitz")]
@@ -154,5 +155,5 @@ def _trainable(here: dict[str, list[Row]]) -> Verdict:
     return Verdict(holds=intervals.every(*answers), ours=words)
 
 
-def _mean(rows: list[Row]) -> float:
+def _mean(rows: list[TaskRow]) -> float:
     return sum(row["area"] for row in rows) / len(rows)

@@ -13,8 +13,9 @@ from typing import Any
 
 from toeplix.experiments.engine import style
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 
 CLAIMS, ALONE = ("C20",), True
 COST = "1 minute on two idle cores"
@@ -50,7 +51,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     ]
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     import torch
 
     from toeplix.profiling.bench.inference import ready
@@ -102,7 +103,7 @@ def _slots(thing: Any) -> list[str]:
     return [*named, *getattr(thing, "__dict__", {})]
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     drawing = style.canvas(2)
     axes = drawing.subplots(1, 2)
     names = {"near-linear": "toeplitz", "history": "paper"}
@@ -120,7 +121,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     found = []
     for context in sorted({row["context"] for row in rows}):
         here = {row["way"]: row for row in rows if row["context"] == context}

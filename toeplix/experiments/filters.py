@@ -6,14 +6,14 @@ filter whose receptive field is an eighth of the context.
 
 import statistics
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from toeplix.experiments.engine import intervals, style, trained_filters
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.trained_filters import Case, chosen, groups, rounded
 
 CLAIMS, ALONE = ("C17",), False
@@ -27,7 +27,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return trained_filters.cases(scale, rows)
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     """Return taps, recency, mean lag and nearest shift of every filter."""
     from toeplix.reports.filters import layers
     from toeplix.spectral.lags import lags
@@ -52,7 +52,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     return score | {"filters": found}
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     """Plot the first layers of each model: the whole matrices, then their corners at the diagonal."""
     from toeplix.spectral.singular import matrix
 
@@ -88,7 +88,7 @@ def _mean(rows: list[Row]) -> intervals.Interval:
     return intervals.mean(list(recency(rows).values()))
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     found = []
     for name, group in groups(rows).items():
         filters = [entry for row in group for entry in row["filters"]]

@@ -14,8 +14,9 @@ import torch
 
 from toeplix.experiments.engine import intervals, style, trained_filters
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.trained_filters import Case, chosen, groups
 
 CLAIMS, ALONE = ("C15", "C16"), False
@@ -31,7 +32,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return trained_filters.cases(scale, rows)
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     """Return the index of every filter, the index of their composition, and the score on the task."""
     from toeplix.reports.filters import layers
     from toeplix.spectral import index
@@ -101,7 +102,7 @@ def parts(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(entry["part"] for entry in rows[0]["filters"]))
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     """Plot -index / (n - 1) of every filter; the grey band is noise."""
     columns = 2 if published else 1
     drawing = style.canvas(columns, width=6.2, height=4.2)
@@ -136,15 +137,15 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def _band(axes: Any, context: int, place: float) -> None:
+def _band(axes: Axes, context: int, place: float) -> None:
     from toeplix.spectral.null_distribution import noise
 
     null, span = noise(context), max(1, context - 1)
-    ends = [(-null.mean + sign * 2 * null.deviation) / span for sign in (-1, 1)]
-    axes.fill_betweenx([place - 0.35, place + 0.45], *ends, color="0.5", alpha=0.2, linewidth=0)
+    low, high = ((-null.mean + sign * 2 * null.deviation) / span for sign in (-1, 1))
+    axes.fill_betweenx([place - 0.35, place + 0.45], low, high, color="0.5", alpha=0.2, linewidth=0)
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     found = []
     for name, group in groups(rows).items():
         for part in parts(group):

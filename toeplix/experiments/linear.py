@@ -12,14 +12,15 @@ from typing import Any
 
 from toeplix.experiments.engine import curves, text_training
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import LINEAR, MODELS
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.models import LINEAR, MODELS, Settings
+from toeplix.experiments.engine.rows import Found, Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_training import Case
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.text_training import Case, TextRow
 
 CLAIMS, ALONE = ("C7",), False
 COST = "9 minutes on two cores with --jobs 2"
-COMPARED: dict[str, dict[str, Any]] = {
+COMPARED: dict[str, Settings] = {
     "linear exp": LINEAR | {"feature_map": "exp"},
     "linear elu": LINEAR,
     "llama": MODELS["llama"],
@@ -27,7 +28,13 @@ COMPARED: dict[str, dict[str, Any]] = {
 }
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+class LinearRow(TextRow, total=False):
+    """A row of a run, with the largest key of the trained model if it has linear attention."""
+
+    largest_key: float
+
+
+def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     found = text_training.tuned(scale, COMPARED, rows)
     hot = 10 * max(scale.rates or (5e-4,))  # high enough to diverge
     for name in ("linear exp", "linear elu"):
@@ -39,10 +46,10 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return found
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     found = text_training.measure(case, work)
     if case.settings.get("arch") == "linear" and not found["diverged"]:
-        found["largest_key"] = largest_key(case, work, found["run"])
+        return {**found, "largest_key": largest_key(case, work, found["run"])}
     return found
 
 
@@ -72,11 +79,11 @@ def largest_key(case: Case, work: Path, run: str) -> float:
 table = curves.table
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     return curves.pair(rows, published, "linear attention")
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[LinearRow]) -> dict[str, Verdict]:
     slow = curves.gap(rows, "linear exp", "llama")
     exps = [row for row in rows if row["model"] == "linear exp"]
     hot = [row for row in exps if row["part"]]

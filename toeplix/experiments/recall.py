@@ -21,9 +21,10 @@ from toeplix.config import IGNORED
 from toeplix.experiments.engine import accuracies, style, task_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.task_training import Case, best_rate, groups, tuned
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.task_training import Case, TaskRow, best_rate, groups, tuned
 from toeplix.tasks import recall as tasks
 
 CLAIMS: tuple[str, ...] = ()
@@ -71,7 +72,7 @@ def others(context: int) -> dict[str, tuple[str, dict[str, int]]]:
     }
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     """Return the cases; learning rates are tuned at the middle number of pairs and then kept."""
     context = SIZES[scale.name]["context"]
     several, found = numbers(context), []
@@ -140,7 +141,7 @@ def guessing(context: int, vocab: int, pairs: int, noise: int = 0, texts: int = 
     return right / asked
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[TaskRow]) -> Table:
     """Return accuracies, and for pairs the accuracy of guessing."""
     found = []
     for group, line in accuracies.lines(rows):
@@ -152,7 +153,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 3)
     axes = drawing.subplots(3, 3).flat
     here = groups(rows, part="pairs")
@@ -173,6 +174,6 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
     """Return no verdicts: the paper makes no claim about recall."""
     return {}

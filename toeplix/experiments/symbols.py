@@ -5,14 +5,14 @@ plot; the experiment `index` certifies them.
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from toeplix.experiments.engine import style, trained_filters
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.trained_filters import Case, groups, rounded
 
 CLAIMS: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return [case for case in trained_filters.cases(scale, rows) if case.seed == scale.seeds[0]]
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     """Return the taps of every filter, and the minimum and maximum of its |symbol|."""
     from toeplix.reports.filters import layers
     from toeplix.spectral import symbol
@@ -42,7 +42,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     return {"filters": found}
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     from matplotlib import colormaps
 
     from toeplix.spectral import symbol
@@ -68,7 +68,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     return [
         {
             "model": name,

@@ -6,13 +6,12 @@ returns the width at which a model has the same cost as `anchor`, rounded to a m
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from toeplix.architectures import forward_flops
 from toeplix.config import Model
-from toeplix.experiments.engine.models import model
+from toeplix.experiments.engine.models import Settings, model
 from toeplix.experiments.engine.text_training import training_bytes
 
 NARROW = (16, 64, 128)
@@ -31,7 +30,7 @@ def memory(config: Model, batch: int) -> float:
     return float(training_bytes(config, batch))
 
 
-def width(settings: dict[str, Any], anchor: Model, cost: Cost, batch: int) -> int:
+def width(settings: Settings, anchor: Model, cost: Cost, batch: int) -> int:
     """Return the width at which the cost of a model is closest to that of `anchor`.
 
     Costs are quadratic in the width. Some are counted on built models, so the cost is computed at three

@@ -113,10 +113,10 @@ def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
     if case.task in SOLVED:
         task, options = SOLVED[case.task]
         own = {each.name: getattr(case, each.name) for each in fields(text_training.Sized)}
-        model, found = task_training.trained(
+        network, found = task_training.trained(
             task_training.Case(**(own | {"task": task, "options": options})), work
         )
-        return model, {name: found[name] for name in ("loss", "accuracy")}
+        return network, {"loss": found["loss"], "accuracy": found["accuracy"]}
     folder = text_training.trained(text_training.run_of(case, work), work)
     held = [row["val_loss"] for row in logs.read(folder) if "val_loss" in row]
     return load(folder / "model"), {"loss": held[-1], "accuracy": None}
