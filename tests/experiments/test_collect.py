@@ -17,7 +17,7 @@ from toeplix.experiments import EXPERIMENTS, SCALES
 from toeplix.experiments.engine import collect as collecting
 from toeplix.experiments.engine.collect import collect, results_file
 
-CLAIMS, COST, ALONE = (), "nothing", False
+CLAIMS, COST, MEASURES_TIME = (), "nothing", False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class Experiment(Protocol[C]):
     Case: type[C]
     CLAIMS: tuple[str, ...]
     COST: str  # duration at the laptop scale, as text
-    ALONE: bool  # the experiment measures times, so one case runs at a time
+    MEASURES_TIME: bool  # the experiment measures times, so one case runs at a time
 
     def cases(self, scale: Scale, rows: list[Row]) -> list[C]: ...
 

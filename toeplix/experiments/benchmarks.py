@@ -32,16 +32,20 @@ from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 
-CLAIMS, ALONE = ("C14",), False
+CLAIMS, MEASURES_TIME = ("C14",), False
 COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
 CONTROLS = (SILENCE, "untrained")
-LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions per task
+QUESTION_LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions per task
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
 SCORES = "benchmarks"  # `part` of the rows with scores; the other rows tune learning rates
-NOTHING: dict[str, Any] = {"scores": {}, "cuts": [], "notes": {}}  # result of a case without scores
-ABOVE = 3.0  # standard errors above chance from which a score counts as above chance
+NO_SCORES: dict[str, Any] = {
+    "scores": {},
+    "cuts": [],
+    "notes": {},
+}  # result of a case without scores
+MIN_STANDARD_ERRORS = 3.0  # standard errors above chance from which a score counts as above chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +112,11 @@ def cases(scale: Scale, rows: list[BenchmarkRow]) -> list[Case]:
     for name, rate in rates.items():
         for seed in scale.seeds:
             case = text_training.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
-            found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
+            found.append(Case(**asdict(case), tasks=tasks, limit=QUESTION_LIMIT[scale.name]))
     for name in CONTROLS:
         for seed in scale.seeds[: 1 if name == SILENCE else None]:
             case = text_training.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
-            found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
+            found.append(Case(**asdict(case), tasks=tasks, limit=QUESTION_LIMIT[scale.name]))
     return found
 
 
@@ -124,7 +128,7 @@ def measure(case: Case, work: Path) -> Found:
     plain = {key: value for key, value in asdict(case).items() if key not in ("tasks", "limit")}
     learned = text_training.measure(text_training.Case(**plain), work)
     if case.part != SCORES or learned["loss"] is None:
-        return {**learned, **NOTHING}
+        return {**learned, **NO_SCORES}
     return {**learned, **_scores(case, str(work / "runs" / learned["run"] / "model"))}
 
 
@@ -137,7 +141,7 @@ def _untrained(case: Case, work: Path) -> Path:
 
     store = text_training.corpus(case, work)
     folder = work / "untrained" / f"{case.dim}-{case.depth}-{case.context}-{case.seed}"
-    with text_training.alone(work, f"untrained-{folder.name}"):
+    with text_training.exclusive(work, f"untrained-{folder.name}"):
         torch.manual_seed(case.seed)
         save(build(case.config(store.vocab)), folder)
         Tokenizer.load(store.directory / TOKENIZER).save(folder)
@@ -146,7 +150,7 @@ def _untrained(case: Case, work: Path) -> Path:
 
 def _scores(case: Case, model: str) -> dict[str, Any]:
     if not case.tasks:
-        return NOTHING
+        return NO_SCORES
     from toeplix.evaluation.harness import evaluate
 
     with contextlib.redirect_stderr(io.StringIO()):  # hide the progress bar of each task
@@ -230,19 +234,20 @@ def holds(rows: list[BenchmarkRow]) -> dict[str, Verdict]:
         f"{name} in {line.label} ({errors:.1f} standard errors)": line
         for name in ("toeplitz", "hyena")
         for line in TABLE
-        if (errors := above_chance(models, name, line)) is not None and errors > ABOVE
+        if (errors := above_chance(models, name, line)) is not None and errors > MIN_STANDARD_ERRORS
     }
-    telling = list(clear.values())
-    retrieval = gap(rows, [line for line in RETRIEVAL if line in telling])
-    others = gap(rows, [line for line in OTHERS if line in telling])
+    decisive = list(clear.values())
+    retrieval = gap(rows, [line for line in RETRIEVAL if line in decisive])
+    others = gap(rows, [line for line in OTHERS if line in decisive])
     above = intervals.below(retrieval.flipped) if retrieval else None
     level = not intervals.below(others) if others else None
     words = {f"retrieval {retrieval}": retrieval, f"others {others}": others}
-    told = "; ".join(word for word, there in words.items() if there) or "nothing to compare"
+    differences = "; ".join(word for word, there in words.items() if there) or "nothing to compare"
     return {
         "C14": Verdict(
             holds=intervals.every(above, level),
-            ours=f"toeplitz minus hyena, percent: {told}; above chance: {'; '.join(clear) or 'none'}",
+            ours=f"toeplitz minus hyena, percent: {differences}; "
+            f"above chance: {'; '.join(clear) or 'none'}",
         )
     }
 
@@ -292,8 +297,8 @@ def cut(row: BenchmarkRow, line: paper.Row) -> str:
     """Return the fraction of prompts of a line's tasks that were truncated to the context."""
     counts = [
         (int(count), int(seen))
-        for told in row["cuts"]
-        if (match := re.fullmatch(r"(\w+): (?:prompts|contexts) cut (\d+) of (\d+)", told))
+        for note in row["cuts"]
+        if (match := re.fullmatch(r"(\w+): (?:prompts|contexts) cut (\d+) of (\d+)", note))
         and match[1] in line.tasks
         for count, seen in [match.groups()[1:]]
     ]

@@ -12,7 +12,7 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_training import Case, TextRow, at_best, losses
 
-CLAIMS, ALONE = ("C6",), False
+CLAIMS, MEASURES_TIME = ("C6",), False
 COST = "10 minutes on two cores with --jobs 2"
 COMPARED: dict[str, Settings] = {
     "paper flat": PAPER_FLAT,

@@ -19,13 +19,13 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.trained_filters import Case, chosen, groups
 
-CLAIMS, ALONE = ("C15", "C16"), False
+CLAIMS, MEASURES_TIME = ("C15", "C16"), False
 COST = "8 minutes on two cores with --jobs 2; `symbols` and `filters` reuse its models"
-NEAR, LARGE = (
+NEAR_ZERO, LARGE_INDEX = (
     0.02,
     0.1,
 )  # -index / (n - 1) up to which an index is near 0, and from which it is large
-PERFECT = 0.99  # accuracy from which a model copies perfectly
+PERFECT_ACCURACY = 0.99  # accuracy from which a model copies perfectly
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
@@ -181,8 +181,8 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     large = {"copy": intervals.mean(shares(copy))}
     large |= {part: intervals.mean(shares(coders, part)) for part in parts(coders)}
     answer = intervals.every(
-        intervals.below(near, NEAR),
-        *(intervals.below(value.flipped, -LARGE) for value in large.values()),
+        intervals.below(near, NEAR_ZERO),
+        *(intervals.below(value.flipped, -LARGE_INDEX) for value in large.values()),
     )
     ours = chosen(rows, "language", "toeplitz")
     words = [f"-index/(n-1), noise 0.5: language {near}"]
@@ -199,7 +199,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
 
 def _retention(rows: list[Row]) -> Verdict:
     """Judge C16 by the models that copy perfectly and the filters among theirs with an index below 0."""
-    perfect = [row for row in rows if (row["accuracy"] or 0.0) >= PERFECT]
+    perfect = [row for row in rows if (row["accuracy"] or 0.0) >= PERFECT_ACCURACY]
     singular = [
         row for row in perfect if any(entry["index"] not in (0, None) for entry in row["filters"])
     ]
@@ -210,8 +210,9 @@ def _retention(rows: list[Row]) -> Verdict:
             if value is not None and None not in each:
                 total, added = total + 1, added + (value == sum(each))
     words = (
-        f"{len(perfect)} models reach {PERFECT:.0%}, {len(singular)} of them with filters of index "
-        f"below 0; the index of the composed layers is the sum of theirs in {added} of {total} stacks"
+        f"{len(perfect)} models reach {PERFECT_ACCURACY:.0%}, {len(singular)} of them with filters of "
+        f"index below 0; the index of the composed layers is the sum of theirs "
+        f"in {added} of {total} stacks"
     )
     if not perfect:
         return Verdict(holds=None, ours=words)

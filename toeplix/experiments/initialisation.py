@@ -13,7 +13,7 @@ from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_training import Case, TextRow, at_best
 
 CLAIMS: tuple[str, ...] = ()
-ALONE = False
+MEASURES_TIME = False
 COST = "5 minutes on two cores with --jobs 2"
 
 

@@ -37,7 +37,7 @@ from toeplix.model import LanguageModel
 from toeplix.tasks import Batch
 from toeplix.tasks.copying import windows
 
-CLAIMS, ALONE = ("C9",), False
+CLAIMS, MEASURES_TIME = ("C9",), False
 COST = "15 minutes on two cores with --jobs 2"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama", "window")
 COMPARED = {name: MODELS[name] for name in NAMES}
@@ -181,7 +181,7 @@ def probed(
         return Batch(texts, texts)
 
     count = max(1, case.eval_sequences // case.batch)
-    held = [at(task_training.HELD + number, store.val.tokens) for number in range(count)]
+    held = [at(task_training.FIRST_VAL_SEED + number, store.val.tokens) for number in range(count)]
     found = task_training.fit(
         model, case, lambda step: at(case.seed * 10**6 + step, store.train.tokens), held
     )
@@ -249,7 +249,7 @@ def chosen(
     ]
 
 
-def alone(rows: list[RetentionRow], signal: str = "none") -> dict[int, float]:
+def control_losses(rows: list[RetentionRow], signal: str = "none") -> dict[int, float]:
     """Return the losses of the control decoders (by default those without a hidden state), by seed."""
     controls = [row for row in rows if row["part"] == "control"]
     return task_training.by_seed(
@@ -259,7 +259,7 @@ def alone(rows: list[RetentionRow], signal: str = "none") -> dict[int, float]:
 
 def table(rows: list[RetentionRow]) -> Table:
     """Return loss, bits kept per token, their share of all bits, and accuracy."""
-    nothing = alone(rows)
+    nothing = control_losses(rows)
     groups: dict[tuple[str, ...], list[RetentionRow]] = {}
     for row in rows:
         signal = row["probe"]["signal"] if row["part"] == "control" else ""
@@ -302,7 +302,7 @@ def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
         more = intervals.difference(losses[best, "language"], losses[other, "language"])
         answers.append(intervals.below(more))
         words.append(f"{best} minus {other} {more}{_theirs(rows, other)}")
-    nothing = alone(rows)
+    nothing = control_losses(rows)
     control = f"; without hidden state {intervals.mean(list(nothing.values()))}" if nothing else ""
     return {
         "C9": Verdict(

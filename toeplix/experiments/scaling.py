@@ -19,7 +19,7 @@ from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_training import Case, TextRow, best_rate
 
 CLAIMS: tuple[str, ...] = ()
-ALONE = False
+MEASURES_TIME = False
 COST = "8 minutes on two cores with --jobs 2"
 COMPARED = ("toeplitz", "llama")
 WIDTHS = (0.5, 1, 1.5)  # multiples of the scale's width
@@ -91,9 +91,9 @@ def bootstrap(rows: list[TextRow]) -> dict[str, tuple[float, float]]:
     import numpy as np
 
     dice = random.Random(0)
-    drawn = [fit(dice.choices(rows, k=len(rows))) for _ in range(RESAMPLES)]
+    fits = [fit(dice.choices(rows, k=len(rows))) for _ in range(RESAMPLES)]
     return {
-        name: tuple(np.percentile([each[name] for each in drawn], [2.5, 97.5]))
+        name: tuple(np.percentile([each[name] for each in fits], [2.5, 97.5]))
         for name in ("E", "a", "b")
     }
 

@@ -16,7 +16,7 @@ from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.trained_filters import Case, groups, rounded
 
 CLAIMS: tuple[str, ...] = ()
-ALONE = False
+MEASURES_TIME = False
 COST = "seconds after `index`"
 COLUMNS = 4
 
@@ -47,13 +47,13 @@ def figure(rows: list[Row], published: list[Row]) -> Figure:
 
     from toeplix.spectral import symbol
 
-    shown = groups(rows)
-    lines = -(-len(shown) // COLUMNS)
+    by_label = groups(rows)
+    lines = -(-len(by_label) // COLUMNS)
     drawing = style.canvas(COLUMNS, lines, width=3.0, height=3.0)
     axes = list(drawing.subplots(lines, COLUMNS, squeeze=False).flat)
-    for panel in axes[len(shown) :]:
+    for panel in axes[len(by_label) :]:
         panel.set_axis_off()
-    for panel, (name, group) in zip(axes, shown.items(), strict=False):
+    for panel, (name, group) in zip(axes, by_label.items(), strict=False):
         filters = group[0]["filters"]
         for number, entry in enumerate(filters):
             kernel = torch.tensor(entry["taps"], dtype=torch.float64)

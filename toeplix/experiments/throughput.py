@@ -17,7 +17,7 @@ from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 
-CLAIMS, ALONE = ("C18",), True
+CLAIMS, MEASURES_TIME = ("C18",), True
 COST = "5 minutes on two idle cores"
 COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "masked", "hyena", "llama", "mamba2")
 BATCH, CONTEXT = 8, 512

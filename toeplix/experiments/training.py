@@ -15,12 +15,20 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_training import Case, TextRow, at_best, best_rate
 
-CLAIMS, ALONE = ("C1", "C2", "C8"), False
+CLAIMS, MEASURES_TIME = ("C1", "C2", "C8"), False
 COST = "50 minutes on two shared cores with --jobs 2"
 ANCHOR = "hyena"
 COSTS: dict[str, equal_cost.Cost] = {"compute": equal_cost.compute, "memory": equal_cost.memory}
-COSTLY = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama")
-FEWER = ("toeplitz", "paper flat", "hyena", "llama")  # used where all models would take too long
+EQUAL_COST_MODELS = (
+    "toeplitz",
+    "paper flat",
+    "paper 4 heads",
+    "masked",
+    "hyena",
+    "mamba2",
+    "llama",
+)
+DOUBLE_CONTEXT_MODELS = ("toeplitz", "paper flat", "hyena", "llama")  # all would take too long
 PUBLISHED = {
     "paper flat": 2,
     "paper 4 heads": 2,
@@ -29,7 +37,7 @@ PUBLISHED = {
     "mamba2": 0.5,
 }  # multiples of the scale's width
 TMM = ("paper flat", "paper 4 heads")
-SIMILAR = 0.02  # difference in nats per token up to which losses count as similar
+SIMILAR_LOSS = 0.02  # difference in nats per token up to which losses count as similar
 
 
 def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
@@ -49,12 +57,12 @@ def parts(scale: Scale, name: str, settings: Settings) -> dict[str, dict[str, in
     common = {"depth": scale.depth, "context": scale.context, "vocab": scale.vocab}
     anchor = model(MODELS[ANCHOR], dim=scale.dim, **common)
     found: dict[str, dict[str, int]] = {}
-    if name in COSTLY:
+    if name in EQUAL_COST_MODELS:
         for part, cost in COSTS.items():
             found[part] = {"dim": equal_cost.width(settings, anchor, cost, scale.batch)}
     if name in PUBLISHED:
         found["published ratio"] = {"dim": int(scale.dim * PUBLISHED[name])}
-    if name in FEWER:
+    if name in DOUBLE_CONTEXT_MODELS:
         found["double context"] = {"context": scale.context * 2, "batch": max(1, scale.batch // 2)}
     return found
 
@@ -102,7 +110,9 @@ def _against(rows: list[TextRow], others: tuple[str, ...], *, lower: bool) -> Ve
             if len(known) < len(gaps):
                 return None
             gap = min((known[name] for name in TMM), key=lambda each: each.value)
-            answers.append(intervals.below(gap, SIMILAR) if lower else intervals.below(gap.flipped))
+            answers.append(
+                intervals.below(gap, SIMILAR_LOSS) if lower else intervals.below(gap.flipped)
+            )
             words.append(
                 f"equal {part}, TMM minus {other}: {gap} (our default: {known['toeplitz']})"
             )

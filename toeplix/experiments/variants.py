@@ -14,7 +14,7 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_training import Case, TextRow, at_best
 
-CLAIMS, ALONE = ("C4", "C5"), False
+CLAIMS, MEASURES_TIME = ("C4", "C5"), False
 COST = "20 minutes on two cores with --jobs 2"
 NUMBERS = (1, 2, 4, 8, 16)
 BASE = "flat"
@@ -45,15 +45,15 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
         known = {n: groups[_name(kind, n)] for n in NUMBERS if _name(kind, n) in groups}
         if not known:
             continue
-        shown = {"color": colour, "marker": "o", "markersize": 3, "alpha": 0.8}
+        line_style = {"color": colour, "marker": "o", "markersize": 3, "alpha": 0.8}
         for seed in range(max(map(len, known.values()))):
             points = [(n, row["loss"]) for n, group in known.items() for row in group[seed:][:1]]
-            axes[0].plot(*zip(*points, strict=True), label=None if seed else kind, **shown)
+            axes[0].plot(*zip(*points, strict=True), label=None if seed else kind, **line_style)
         middle = [
             (statistics.median(row["relative_time"] for row in group), _mean_loss(group))
             for group in known.values()
         ]
-        axes[1].plot(*zip(*middle, strict=True), label=kind, **shown)
+        axes[1].plot(*zip(*middle, strict=True), label=kind, **line_style)
         for number, point in zip(known, middle, strict=True):
             axes[1].annotate(str(number), point, xytext=(3, 3), textcoords="offset points", size=7)
     axes[0].set_xscale("log", base=2)

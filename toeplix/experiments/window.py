@@ -13,7 +13,7 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_training import Case, TextRow
 
-CLAIMS, ALONE = ("C3",), False
+CLAIMS, MEASURES_TIME = ("C3",), False
 COST = "15 minutes on two cores with --jobs 2, less after `training`"
 FRACTIONS = (8, 4, 2)
 TOEPLITZ = ("toeplitz", "paper flat", "paper 4 heads")

@@ -7,7 +7,13 @@ from typing import Any
 from toeplix.experiments.engine import intervals, style
 from toeplix.experiments.engine.rows import Table
 from toeplix.experiments.engine.style import Axes
-from toeplix.experiments.engine.task_training import TARGET, LearningRow, TaskRow, by_seed, groups
+from toeplix.experiments.engine.task_training import (
+    TARGET_ACCURACY,
+    LearningRow,
+    TaskRow,
+    by_seed,
+    groups,
+)
 
 ACCURACY = "validation accuracy"
 
@@ -22,8 +28,8 @@ def draw(
                 (step * (row["batch"] if samples else 1), right) for step, _, right in row["curve"]
             ]
             label = None if number else row["model"]
-            shown = style.look(row["model"], label=label, markersize=2.5, alpha=0.8)
-            axes.plot(*zip(*points, strict=True), **shown)
+            line_style = style.look(row["model"], label=label, markersize=2.5, alpha=0.8)
+            axes.plot(*zip(*points, strict=True), **line_style)
     style.finish(axes, x="samples" if samples else "steps", y=ACCURACY, title=title)
 
 
@@ -87,7 +93,7 @@ def lines(rows: list[TaskRow]) -> list[tuple[list[TaskRow], dict[str, object]]]:
             "width": row["dim"],
             "learning rate": f"{row['lr']:g}",
             "accuracy": str(intervals.mean([each["accuracy"] for each in group])),
-            f"steps to {TARGET:.0%}": steps_to_target(group),
+            f"steps to {TARGET_ACCURACY:.0%}": steps_to_target(group),
         }
         if longer := list(by_seed(group, "longer").values()):
             line["twice as long"] = str(intervals.mean(longer))

@@ -25,7 +25,7 @@ from toeplix.files import directory
 from toeplix.files.locking import locked
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
-TRIES = 20  # maximum number of rounds; cases of a round may depend on rows of the round before
+MAX_ROUNDS = 20  # maximum number of rounds; cases of a round may depend on rows of the round before
 
 Report = Callable[[rows.StoredRow, int, int], None]  # (row written, cases done, cases known so far)
 
@@ -51,9 +51,9 @@ def collect(
         directory(file.parent),
         directory(work),
         locked(file.parent),
-        workers(1 if experiment.ALONE else jobs) as measure_all,
+        workers(1 if experiment.MEASURES_TIME else jobs) as measure_all,
     ):
-        for _ in range(TRIES):
+        for _ in range(MAX_ROUNDS):
             present = known(experiment.Case, file)
             with rows.interpreting(file):
                 cases = experiment.cases(scale, rows.flat(file))

@@ -23,8 +23,8 @@ def draw(
     for name, group in at_best(rows, part).items():
         for number, row in enumerate(row for row in group if row["curve"]):
             points = [(AXES[along](row, step), loss) for step, loss in row["curve"]]
-            shown = style.look(name, label=None if number else name, markersize=2.5, alpha=0.8)
-            axes.plot(*zip(*points, strict=True), **shown)
+            line_style = style.look(name, label=None if number else name, markersize=2.5, alpha=0.8)
+            axes.plot(*zip(*points, strict=True), **line_style)
     style.finish(axes, x=along, y=LOSS, title=title)
 
 
@@ -47,8 +47,8 @@ def published(axes: Axes, rows: list[Row], *, title: str = "published, from logs
     """Plot the authors' published curves with hollow markers."""
     for row in rows:
         hollow = {"markerfacecolor": "none", "markersize": 4, "linewidth": 0.8}
-        shown = style.look(row["model"], label=row["label"], **hollow)
-        axes.plot(*zip(*row["curve"], strict=True), **shown)
+        line_style = style.look(row["model"], label=row["label"], **hollow)
+        axes.plot(*zip(*row["curve"], strict=True), **line_style)
     axes.locator_params(axis="x", nbins=5)
     style.finish(axes, x="steps", y=LOSS, title=title)
 
@@ -72,9 +72,9 @@ def table(rows: Sequence[TextRow]) -> Table:
     for part in parts:
         for name, group in at_best(rows, part).items():
             values = list(losses(group).values())
-            gone = len(group) - len(values)
+            diverged = len(group) - len(values)
             words = [str(intervals.mean(values))] if values else []
-            words += [f"{gone} of {len(group)} diverged"] if gone else []
+            words += [f"{diverged} of {len(group)} diverged"] if diverged else []
             place = {"part": part or "equal width"} if len(parts) > 1 else {}
             found.append(
                 place

@@ -14,8 +14,8 @@ from toeplix.config import Model
 from toeplix.experiments.engine.models import Settings, model
 from toeplix.experiments.engine.text_training import training_bytes
 
-NARROW = (16, 64, 128)
-STEP = 8  # divisible by four heads, and a good size for matmuls
+FITTED_WIDTHS = (16, 64, 128)
+WIDTH_STEP = 8  # divisible by four heads, and a good size for matmuls
 
 Cost = Callable[[Model, int], float]
 
@@ -37,8 +37,8 @@ def width(settings: Settings, anchor: Model, cost: Cost, batch: int) -> int:
     small widths, and a parabola is fitted through them.
     """
     sizes = {"depth": anchor.depth, "context": anchor.context, "vocab": anchor.vocab}
-    known = [cost(model(settings, dim=dim, **sizes), batch) for dim in NARROW]
-    parabola = np.polyfit(NARROW, known, 2)
+    known = [cost(model(settings, dim=dim, **sizes), batch) for dim in FITTED_WIDTHS]
+    parabola = np.polyfit(FITTED_WIDTHS, known, 2)
     wanted = cost(anchor, batch)
-    dims = np.arange(STEP, 8 * anchor.dim + STEP, STEP)
+    dims = np.arange(WIDTH_STEP, 8 * anchor.dim + WIDTH_STEP, WIDTH_STEP)
     return int(dims[np.argmin(np.abs(np.polyval(parabola, dims) - wanted))])

@@ -3,7 +3,7 @@
 Everything is a function of the case: the initialisation of its seed, the batch of a step of (seed,
 step), and the validation batches of separate seeds. Training uses one thread, so that no sum depends on
 the number of cores. A run ends early once it makes no errors. Learning rates are tuned with the first
-seed for every model and task: the best is the one that reaches TARGET accuracy first, or else has the
+seed for every model and task: the best is the one that reaches TARGET_ACCURACY first, or else has the
 lowest loss.
 """
 
@@ -32,10 +32,10 @@ from toeplix.tasks.probes import Autoencoder
 from toeplix.training.run import Run
 from toeplix.training.schedule import rate
 
-LOOKS = 20  # validation evaluations per run
-TARGET = 0.95  # accuracy at which a task counts as solved
-ENOUGH = 0.999  # accuracy at which a run ends early
-HELD = 2**32  # first seed of the validation batches
+EVALUATIONS = 20  # validation evaluations per run
+TARGET_ACCURACY = 0.95  # accuracy at which a task counts as solved
+PERFECT_ACCURACY = 0.999  # accuracy at which a run ends early
+FIRST_VAL_SEED = 2**32  # first seed of the validation batches
 
 Network = LanguageModel | Autoencoder
 Sizes = Mapping[str, Mapping[str, Any]]  # fields of cases by the name of the scale
@@ -74,7 +74,7 @@ class LearningFound(TypedDict):
 
     loss: float | None  # in nats; None if the run diverged
     accuracy: float
-    solved: int | None  # steps to TARGET
+    solved: int | None  # steps to TARGET_ACCURACY
     area: float
     curve: list[list[float]]  # step, loss, accuracy
     diverged: str | None  # the reason
@@ -145,7 +145,7 @@ def trained(case: Case, work: Path) -> tuple[Network, TaskFound]:
     folder = work / "solved" / case.digest
     report = folder / "found.json"  # written last: its presence means done
     auto = TASKS[case.task].auto
-    with text_training.alone(work, f"solved-{case.digest}"):
+    with text_training.exclusive(work, f"solved-{case.digest}"):
         if report.exists():
             kept = probes.load(folder) if auto else checkpoint.load(folder)
             return kept, read_json(report, f"delete {folder}, and it is trained again")
@@ -183,12 +183,12 @@ def learn(model: Network, case: Case, work: Path) -> TaskFound:
         return task.batch(replace(case, context=case.context * longer), rng, text)
 
     count = max(1, case.eval_sequences // case.batch)
-    looked = [at(HELD + number, held) for number in range(count)]
+    looked = [at(FIRST_VAL_SEED + number, held) for number in range(count)]
     learned = fit(model, case, lambda step: at(case.seed * 10**6 + step, train), looked)
     double = 2 if task.auto else 1
     found: dict[str, object] = {**learned}
     if case.stretch > 1:
-        longer = [at(HELD + number, held, case.stretch) for number in range(count)]
+        longer = [at(FIRST_VAL_SEED + number, held, case.stretch) for number in range(count)]
         found["longer"] = round(score(model, longer)[1], 4)
     found["parameters"] = sum(weight.numel() for weight in model.parameters())
     found["flops_per_step"] = 3 * case.batch * double * forward_flops(case.record, case.context)
@@ -226,14 +226,14 @@ def fit(
             loss.backward()
             nn.utils.clip_grad_norm_(weights, recipe.max_grad_norm)
             optimizer.step()
-            if (step + 1) % max(1, case.steps // LOOKS) == 0 or step + 1 == case.steps:
+            if (step + 1) % max(1, case.steps // EVALUATIONS) == 0 or step + 1 == case.steps:
                 nats, right = score(model, held)
                 curve.append([step + 1, round(nats, 5), round(right, 4)])
-                if right >= ENOUGH:
+                if right >= PERFECT_ACCURACY:
                     break
     finally:
         torch.set_num_threads(threads)
-    solved = next((int(step) for step, _, right in curve if right >= TARGET), None)
+    solved = next((int(step) for step, _, right in curve if right >= TARGET_ACCURACY), None)
     end = curve[-1] if curve and not diverged else None
     return {
         "loss": end[1] if end else None,
@@ -320,7 +320,7 @@ def identity(row: Mapping[str, object]) -> str:
 
 
 def effort(rows: list[TaskRow]) -> tuple[float, float]:
-    """Return mean steps to TARGET, then mean loss; lower is better."""
+    """Return mean steps to TARGET_ACCURACY, then mean loss; lower is better."""
     steps = [math.inf if row["solved"] is None else row["solved"] for row in rows]
     losses = [math.inf if row["loss"] is None else row["loss"] for row in rows]
     return statistics.fmean(steps), statistics.fmean(losses)

@@ -198,11 +198,11 @@ def probe(
         case = replace(how, probe=how.probe | signal)
         measured = retention.probed(encoder, decoder, case, store)
         found.append(cast("ProbeLine", {"encoder": name, **measured}))
-    alone = found[0]["loss"]
+    without_state = found[0]["loss"]
     for row in found:
-        if alone is not None and row["loss"] is not None:
-            row["bits"] = (alone - row["loss"]) / math.log(2)
-            row["share"] = 1 - row["loss"] / alone
+        if without_state is not None and row["loss"] is not None:
+            row["bits"] = (without_state - row["loss"]) / math.log(2)
+            row["share"] = 1 - row["loss"] / without_state
     return found[::-1]
 
 
@@ -214,17 +214,17 @@ def beside(results: Path, scale: str = "laptop") -> list[ProbeLine]:
 
 
 def _compared(measured: list[retention.RetentionRow]) -> list[ProbeLine]:
-    alone = retention.alone(measured)
+    without_state = retention.control_losses(measured)
     found: list[ProbeLine] = []
     for name in retention.COMPARED:
         for training in retention.TRAININGS:
             group = retention.chosen(measured, name, training)
             losses = task_training.by_seed(group, "loss")
-            if not set(losses) & set(alone):
+            if not set(losses) & set(without_state):
                 continue
             loss, nothing = (
                 intervals.mean(list(losses.values())),
-                intervals.mean(list(alone.values())),
+                intervals.mean(list(without_state.values())),
             )
             found.append(
                 {

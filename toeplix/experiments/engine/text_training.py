@@ -29,8 +29,8 @@ from toeplix.training.run import Run
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-LOOKS = 10  # validation evaluations per run
-FARTHER = 2  # maximum number of learning rates tried beyond the grid
+EVALUATIONS = 10  # validation evaluations per run
+MAX_EXTRA_RATES = 2  # maximum number of learning rates tried beyond the grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ def trained(run: Run, work: Path) -> Path:
     from toeplix.training.loop import fit
 
     folder = work / "runs" / run.digest
-    with alone(work, f"run-{run.digest}"):
+    with exclusive(work, f"run-{run.digest}"):
         fit(run, folder)
     return folder
 
@@ -156,7 +156,7 @@ def run_of(case: Sized, work: Path) -> Run:
         warmup=case.warmup,
         seed=case.seed,
         data_seed=0,
-        eval_every=max(1, case.steps // LOOKS),
+        eval_every=max(1, case.steps // EVALUATIONS),
         eval_sequences=case.eval_sequences,
         save_every=max(1, case.steps // 2),
         keep_checkpoints=1,
@@ -186,12 +186,12 @@ def corpus(case: Corpus, work: Path) -> Store:
 
     recipe = Recipe(sources=(case.data,), vocab=case.vocab, val_fraction=case.val_fraction)
     name = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
-    with alone(work, f"data-{name}"):
+    with exclusive(work, f"data-{name}"):
         return build(recipe, work / "data" / name)
 
 
 @contextlib.contextmanager
-def alone(work: Path, name: str) -> Iterator[None]:
+def exclusive(work: Path, name: str) -> Iterator[None]:
     """Lock `name`: if parallel cases need the same model or store, one makes it and the others wait."""
     from toeplix.files.locking import locked
 
@@ -241,12 +241,12 @@ def tuned(
 
 
 def rates(grid: tuple[float, ...], tried: Mapping[float, float]) -> tuple[float, ...]:
-    """Return the grid, extended by up to `FARTHER` learning rates while the best one is at its end.
+    """Return the grid, extended by up to `MAX_EXTRA_RATES` while the best learning rate is at its end.
 
     >>> rates((0.01, 0.02, 0.04), {0.01: 3.0, 0.02: 2.0, 0.04: 1.0})
     (0.01, 0.02, 0.04, 0.08)
     """
-    for _ in range(FARTHER if len(grid) > 1 else 0):
+    for _ in range(MAX_EXTRA_RATES if len(grid) > 1 else 0):
         if set(grid) - set(tried):
             break
         best = min(grid, key=lambda rate: tried[rate])
