@@ -38,7 +38,7 @@ bench: .venv/ready  ## the operator beside its alternatives, as ratios
 	$(BIN)/python -m toeplix bench ops
 
 report: .venv/ready  ## figures/ and docs/experiments.md from the rows in results/, and a page
-	$(BIN)/python -m toeplix report runs/experiments.html --out docs/experiments.md --figures figures
+	$(BIN)/python -m toeplix experiment report --out docs/experiments.md --figures figures --html runs/experiments.html
 
 format: .venv/ready
 	$(BIN)/ruff format .

@@ -88,7 +88,7 @@ def main(root: Path, times: int, processes: int = 1, parallel: str = "ddp") -> N
     while kills < times:
         runs += 1
         folder = root / f"killed-{runs}"
-        while not (folder / "report.md").exists():
+        while not (folder / "summary.md").exists():
             pids = children(case, folder)
             killing = kills < times
             if killing:

@@ -50,7 +50,7 @@ def failing(problem: BaseException):
     "line",
     [
         f"{COMMAND} --help | true",
-        f"{COMMAND} run | true",  # prints by itself
+        f"{COMMAND} experiment run | true",  # prints by itself
         f"{COMMAND} spectrum --errata | true",  # by rich
     ],
 )
@@ -121,12 +121,12 @@ def test_names_that_are_not_utf8(tmp_path):
         ["plan", name],
         ["spectrum", name],
         ["probe", name],
-        ["report", name],
-        ["report", name, "--html"],
+        ["page", name],
+        ["page", name, "--text"],
         ["eval", name, "--tasks", name],
-        ["figure", name],
-        ["run", name],
-        ["run", "training", "--scale", name],
+        ["experiment", "plot", name],
+        ["experiment", "run", name],
+        ["experiment", "run", "training", "--scale", name],
         ["import", name, f"{name}/there"],
         ["generate", name, name],
         ["bench", "ops", "--out", f"{name}/", "--seconds", name],
@@ -151,7 +151,7 @@ NONSENSE = [
     ("bench data --megabytes", ["nan", "inf", "-inf", "1e999"]),
     ("bench data --vocab", [str(2**62), "nan"]),
     ("bench prefill", [str(10**30), str(2**63), "nan"]),
-    ("run window --jobs", ["0", "nan", str(10**30)]),
+    ("experiment run window --jobs", ["0", "nan", str(10**30)]),
     ("probe some --lr", ["nan", "inf"]),
     ("probe some --seed", [str(2**64), "-1", "nan"]),
     ("eval null --limit", ["0", "nan", str(10**30)]),
@@ -174,7 +174,9 @@ def test_numbers_that_mean_nothing(line, values, tmp_path, monkeypatch, capsys):
 
 
 def test_the_locale_of_a_daemon(tmp_path):
-    done = shell(f"cd {tmp_path} && {COMMAND} figure $'no\\xffne'", LC_ALL="C", PYTHONUTF8="0")
+    done = shell(
+        f"cd {tmp_path} && {COMMAND} experiment plot $'no\\xffne'", LC_ALL="C", PYTHONUTF8="0"
+    )
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
 

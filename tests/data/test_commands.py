@@ -57,7 +57,7 @@ def test_every_module_has_its_extra(toeplix, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for module in [name for name in sys.modules if name.startswith("matplotlib.")]:
         monkeypatch.setitem(sys.modules, module, None)
-    status, _, error = toeplix("figure", "training")
+    status, _, error = toeplix("experiment", "plot", "training")
     assert status == 2
     assert error.endswith("pip install 'toeplix[figures]'\n")
 

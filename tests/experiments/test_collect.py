@@ -19,7 +19,7 @@ from toeplix.experiments.engine.collect import collect, results_file
 
 pytestmark = pytest.mark.slow
 
-CLAIMS, COST, ALONE = (), "nothing", False
+CLAIMS, COST, MEASURES_TIME = (), "nothing", False
 FOREVER = 600  # seconds: beyond every limit of these tests, which end such a case by force
 
 

@@ -18,7 +18,7 @@ def test_the_demo_leaves_what_it_says(tmp_path):
     command = [sys.executable, "-m", "toeplix", "demo", "--out", str(tmp_path / "demo")]
     done = subprocess.run([*command, "--steps", "6"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for name in ("loss.svg", "symbols.svg", "sample.txt", "toeplitz/report.md", "llama/model"):
+    for name in ("loss.svg", "symbols.svg", "sample.txt", "toeplitz/summary.md", "llama/model"):
         assert (tmp_path / "demo" / name).exists(), name
         if not name.startswith("llama"):
             assert name in done.stdout.replace("\n", "")

@@ -30,8 +30,8 @@ class Reader(HTMLParser):
         self.words += data
 
 
-def report(monkeypatch, *arguments):
-    monkeypatch.setattr("sys.argv", ["toeplix", "report", *map(str, arguments)])
+def write(monkeypatch, *arguments):
+    monkeypatch.setattr("sys.argv", ["toeplix", "page", *map(str, arguments)])
     main()
 
 
@@ -46,7 +46,7 @@ def run(trained, tmp_path):
 
 def test_everything_is_in_the_file(run, monkeypatch, capsys, tmp_path):
     target = tmp_path / "deep" / "page.html"
-    report(monkeypatch, run, "--html", target)
+    write(monkeypatch, run, target)
     assert capsys.readouterr().out == f"{target}\n"
     text = target.read_text()
     page = Reader(text)
@@ -67,14 +67,14 @@ def test_everything_is_in_the_file(run, monkeypatch, capsys, tmp_path):
 
 
 def test_beside_the_run_unless_told_otherwise(run, monkeypatch, capsys):
-    report(monkeypatch, run, "--html")
-    assert capsys.readouterr().out == f"{run / 'report.html'}\n"
-    assert (run / "report.html").stat().st_size > 10_000
+    write(monkeypatch, run)
+    assert capsys.readouterr().out == f"{run / 'page.html'}\n"
+    assert (run / "page.html").stat().st_size > 10_000
 
 
 def test_a_run_that_is_not_finished(trained, tmp_path, monkeypatch):
     second = trained / "deeper" / "second"
-    report(monkeypatch, second, "--html", tmp_path / "page.html")
+    write(monkeypatch, second, tmp_path / "page.html")
     page = Reader((tmp_path / "page.html").read_text())
     assert re.search(r"second \(after \d+ of 24 steps\)", page.words)
     assert page.tags.count("svg") == 1
@@ -82,21 +82,21 @@ def test_a_run_that_is_not_finished(trained, tmp_path, monkeypatch):
 
 def test_a_sample_is_written_where_the_run_has_none(run, monkeypatch):
     (run / SAMPLES).write_text("")
-    report(monkeypatch, run, "--html")
-    assert re.search(r"<pre>[^<]+</pre>", (run / "report.html").read_text())
+    write(monkeypatch, run)
+    assert re.search(r"<pre>[^<]+</pre>", (run / "page.html").read_text())
 
 
 @pytest.mark.slow
-def test_a_failed_report_leaves_the_old_one(run, monkeypatch, capsys):
-    report(monkeypatch, run, "--html")
-    before = (run / "report.html").read_bytes()
+def test_a_failed_page_leaves_the_old_one(run, monkeypatch, capsys):
+    write(monkeypatch, run)
+    before = (run / "page.html").read_bytes()
     weights = run / MODEL / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(SystemExit) as leaving:
-        report(monkeypatch, run, "--html")
+        write(monkeypatch, run)
     assert leaving.value.code == 2
     assert "is damaged" in capsys.readouterr().err
-    assert (run / "report.html").read_bytes() == before
+    assert (run / "page.html").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -115,31 +115,33 @@ def test_what_is_no_run(tmp_path, monkeypatch, capsys, name, record, rows, words
         (folder / "run.json").write_text(record)
         (folder / METRICS).write_text(rows)
     with pytest.raises(SystemExit) as leaving:
-        report(monkeypatch, folder, "--html")
+        write(monkeypatch, folder)
     assert leaving.value.code == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
-    assert not (folder / "report.html").exists()
+    assert not (folder / "page.html").exists()
 
 
 def test_words_without_a_page(monkeypatch, run, capsys):
-    report(monkeypatch, run)
-    assert capsys.readouterr().out.rstrip() == (run / "report.md").read_text().rstrip()
-    (run / "report.md").unlink()
+    write(monkeypatch, run, "--text")
+    assert capsys.readouterr().out.rstrip() == (run / "summary.md").read_text().rstrip()
+    (run / "summary.md").unlink()
     with pytest.raises(SystemExit) as ended:
-        report(monkeypatch, run)
+        write(monkeypatch, run, "--text")
     assert ended.value.code == 2
-    assert "has no report.md" in capsys.readouterr().err
+    assert "has no summary.md" in capsys.readouterr().err
 
 
 def test_the_page_of_claims_may_be_named(monkeypatch, tmp_path, capsys):
-    """Also when it is there already, which is no run."""
+    """Also when it is there already."""
     (tmp_path / "results").mkdir()
     places = ["--out", tmp_path / "claims.md", "--results", tmp_path / "results"]
     places += ["--figures", tmp_path / "figures", "--html", tmp_path / "claims.html"]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("sys.argv", ["toeplix", "experiment", "report", *map(str, places)])
     for _ in range(2):
-        report(monkeypatch, *places)
+        main()
         assert "C20" in (tmp_path / "claims.html").read_text()
 
 
@@ -147,7 +149,7 @@ def test_a_damaged_line_is_said_and_left_out(run, monkeypatch, capsys):
     file = run / METRICS
     lines = file.read_text().splitlines()
     file.write_text("\n".join([lines[0], '{"step": 3}', *lines[1:]]) + "\n")
-    report(monkeypatch, run, "--html")
+    write(monkeypatch, run)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "line 2, is damaged: field 'tokens' is missing; it is left out" in said

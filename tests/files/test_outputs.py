@@ -132,13 +132,14 @@ def test_the_report_leaves_a_project_alone(results, monkeypatch, capsys):
     """In a directory with docs, figures and runs of its own, as any project may have them."""
     project = results.parent
     monkeypatch.chdir(project)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
     theirs = ["docs/experiments.md", "figures/window-laptop.svg", "runs/experiments.html"]
     for name in theirs:
         (project / name).parent.mkdir()
         (project / name).write_text(MINE)
     for _ in range(2):  # what is its own it replaces
-        assert toeplix(monkeypatch, "report") == 0
-        assert toeplix(monkeypatch, "figure", "window") == 0
+        assert toeplix(monkeypatch, "experiment", "report") == 0
+        assert toeplix(monkeypatch, "experiment", "plot", "window") == 0
     made = sorted(file.name for file in (project / "toeplix-report").rglob("*") if file.is_file())
     assert made == ["experiments.html", "experiments.md", "linear-laptop.svg", "window-laptop.svg"]
     document = (project / "toeplix-report" / "experiments.md").read_text()
@@ -146,7 +147,16 @@ def test_the_report_leaves_a_project_alone(results, monkeypatch, capsys):
     assert all((project / name).read_text() == MINE for name in theirs)
 
     capsys.readouterr()
-    named = ["report", theirs[2], "--out", theirs[0], "--figures", "figures"]
+    named = [
+        "experiment",
+        "report",
+        "--out",
+        theirs[0],
+        "--figures",
+        "figures",
+        "--html",
+        theirs[2],
+    ]
     assert toeplix(monkeypatch, *named) == 2
     said = capsys.readouterr().err
     assert "docs/experiments.md was not written by toeplix" in said
@@ -161,7 +171,7 @@ def test_a_figure_of_the_user_stays(results, monkeypatch, capsys):
     out = results.parent / "drawn"
     out.mkdir()
     (out / "window-laptop.svg").write_text(MINE)
-    arguments = ["figure", "window", "--results", results, "--out", out]
+    arguments = ["experiment", "plot", "window", "--results", results, "--out", out]
     assert toeplix(monkeypatch, *arguments) == 2
     assert (out / "window-laptop.svg").read_text() == MINE
     assert toeplix(monkeypatch, *arguments, "--overwrite") == 0
@@ -182,15 +192,16 @@ def test_bench_complains_before_it_measures(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["figure", "window", "--out", ""],
-        ["report", ""],
-        ["report", "--figures", ""],
+        ["experiment", "plot", "window", "--out", ""],
+        ["page", ""],
+        ["experiment", "report", "--html", ""],
+        ["experiment", "report", "--figures", ""],
         ["spectrum", "."],  # but this one is no checkpoint
         ["spectrum", ".", "--out", ""],
         ["eval", "null", "--out", ""],
         ["demo", "--out", ""],
         ["train", "--out", ""],
-        ["run", "window", "--results", ""],
+        ["experiment", "run", "window", "--results", ""],
         ["import", "some", ""],
         ["explore", ""],
     ],

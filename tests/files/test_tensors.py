@@ -144,7 +144,7 @@ from toeplix.training.loop import fit
 torch.set_num_threads(1)
 fit(toy_run(Store.open(sys.argv[1]), steps=12), sys.argv[2])
 """
-TIMED = {"metrics.jsonl", "report.md", "state.json", "manifest.json"}  # of state.json, its sha256
+TIMED = {"metrics.jsonl", "summary.md", "state.json", "manifest.json"}  # of state.json, its sha256
 
 
 @pytest.mark.slow

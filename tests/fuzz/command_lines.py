@@ -54,19 +54,20 @@ BASES: dict[str, Base] = {
     "spectrum": Base(
         positional=["run/model"], options=["--no-figures"], fixtures=["run/model"], share=0.6
     ),
-    "report": Base(
-        positional=["run", "page2.html"],
-        options=["--html"],
-        fixtures=["run", "results/complexity"],
-        share=0.8,
+    "page": Base(positional=["run", "page2.html"], fixtures=["run"], share=0.5),
+    "experiment list": Base(share=0.05),
+    "experiment report": Base(
+        options=split("--out new/claims.md --html new/claims.html --figures new"),
+        fixtures=["results/complexity"],
+        share=0.3,
     ),
-    "figure": Base(
+    "experiment plot": Base(
         positional=["complexity"],
         options=["--out", "new"],
         fixtures=["results/complexity"],
         share=0.6,
     ),
-    "run": Base(
+    "experiment run": Base(
         positional=["complexity"],
         options=split("--scale smoke --data texts/toy.jsonl --work new --results rows"),
         fixtures=["texts"],

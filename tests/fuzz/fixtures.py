@@ -105,7 +105,7 @@ def _runs() -> None:
     shutil.copytree("run", "stopped")
     for name in ("model", "checkpoints/step-6", "checkpoints/step-8"):
         shutil.rmtree(Path("stopped") / name)
-    Path("stopped/report.md").unlink()
+    Path("stopped/summary.md").unlink()
     for name in ("step-2", "step-4", "step-6"):
         shutil.rmtree(Path("run/checkpoints") / name)
 

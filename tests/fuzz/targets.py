@@ -118,11 +118,11 @@ TARGETS: list[Target] = [
     Target(
         name="records of a run",
         fixtures=["run", "store", "config.json"],
-        files=["run/run.json", "run/metrics.jsonl", "run/samples.txt", "run/report.md"],
+        files=["run/run.json", "run/metrics.jsonl", "run/samples.txt", "run/summary.md"],
         mutators=(mutators.any_bytes,),
         readers=[
-            Reader(argv=["report", "run", "page.html"], writes=["page.html"], share=0.4),
-            Reader(argv=["report", "run"], share=0.2),
+            Reader(argv=["page", "run", "page.html"], writes=["page.html"], share=0.4),
+            Reader(argv=["page", "run", "--text"], share=0.2),
             Reader(argv=["plan", "run", "--hardware", "h100"]),
             Reader(argv=[*RESUME, "run"], writes=["run"], share=0.3),
             Reader(argv=["@explore", "."], share=0.5),
@@ -136,7 +136,7 @@ TARGETS: list[Target] = [
         files=["run/run.json"],
         mutators=JSON,
         readers=[
-            Reader(argv=["report", "run", "page.html"], writes=["page.html"], share=0.4),
+            Reader(argv=["page", "run", "page.html"], writes=["page.html"], share=0.4),
             Reader(argv=["plan", "run", "--hardware", "h100"]),
             Reader(argv=[*RESUME, "run"], writes=["run"], share=0.3),
             Reader(argv=["@explore", "."], share=0.5),
@@ -149,7 +149,7 @@ TARGETS: list[Target] = [
         files=["run/metrics.jsonl"],
         mutators=LINES,
         readers=[
-            Reader(argv=["report", "run", "page.html"], writes=["page.html"], share=0.4),
+            Reader(argv=["page", "run", "page.html"], writes=["page.html"], share=0.4),
             Reader(argv=[*RESUME, "run"], writes=["run"], share=0.3),
             Reader(argv=["@explore", "."], share=0.5),
         ],
@@ -278,7 +278,7 @@ TARGETS: list[Target] = [
             fixtures=["results"],
             files=[f"results/{name}/laptop.jsonl"],
             mutators=LINES,
-            readers=[Reader(argv=["figure", name, "--out", "new"], writes=["new"])],
+            readers=[Reader(argv=["experiment", "plot", name, "--out", "new"], writes=["new"])],
             share=0.25,
         )
         for name in ("complexity", "decoding", "throughput")

@@ -259,7 +259,7 @@ def test_a_damaged_line_of_metrics(store, whole, tmp_path, line):
     assert "line 3" in said[0]
 
 
-def test_a_finished_run_with_damaged_metrics_still_reports(store, whole, tmp_path):
+def test_a_finished_run_with_damaged_metrics_still_has_a_summary(store, whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     file = tmp_path / "run/metrics.jsonl"
     content = bytearray(file.read_bytes())
@@ -272,7 +272,7 @@ def test_a_finished_run_with_damaged_metrics_still_reports(store, whole, tmp_pat
     assert "line 2, is damaged" in said[0]
     file.unlink()
     fit(toy_run(store), tmp_path / "run")  # nothing to tell is no reason to fail
-    assert "Training report" in (tmp_path / "run/report.md").read_text()
+    assert "Training run" in (tmp_path / "run/summary.md").read_text()
 
 
 def test_a_presets_warmup_is_shortened_and_ones_own_is_not(store, tmp_path, monkeypatch, capsys):

@@ -80,17 +80,17 @@ def test_it_learns_and_leaves_everything(store, tmp_path, protocol):
     assert all(0 <= row["waiting"] < 1 for row in trained)
     assert [row["tokens"] for row in trained] == sorted({row["tokens"] for row in trained})
     names = {each.name for each in tmp_path.iterdir() if not each.name.startswith(".")}
-    assert names >= {"run.json", "samples.txt", "report.md", "tensorboard", "model", "checkpoints"}
+    assert names >= {"run.json", "samples.txt", "summary.md", "tensorboard", "model", "checkpoints"}
     assert list((tmp_path / "tensorboard").iterdir())
     checkpoints = {each.name for each in (tmp_path / "checkpoints").iterdir()}
     assert checkpoints == {"step-115", "step-120"}  # `keep` of them
     assert Tokenizer.load(tmp_path / "model").vocab == model.config.vocab
     again = load(tmp_path / "checkpoints/step-120").state_dict()
     assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
-    report = (tmp_path / "report.md").read_text()
-    assert f"{trained[-1]['loss']:.4f} nats per token" in report
+    summary = (tmp_path / "summary.md").read_text()
+    assert f"{trained[-1]['loss']:.4f} nats per token" in summary
     waited = sum(row["waiting"] for row in trained) / len(trained)
-    assert f"| waiting for data | {waited:.2%} of the time of steps |" in report
+    assert f"| waiting for data | {waited:.2%} of the time of steps |" in summary
 
 
 def test_held_out_loss_by_hand(store, tmp_path):

@@ -55,7 +55,7 @@ def demo(
         ("symbols.svg", "each layer's filter as a curve around the origin"),
         ("sample.txt", "the text above"),
         ("toeplitz/model", "the model, for toeplix.load"),
-        ("toeplitz/report.md", "how it was trained"),
+        ("toeplitz/summary.md", "how it was trained"),
         ("data", "the token store"),
     ):
         console.print(f"  {out / name}  {what}", markup=False)

@@ -17,9 +17,10 @@ from toeplix.cli.bench import bench
 from toeplix.cli.data import data
 from toeplix.cli.demo import demo
 from toeplix.cli.eval import evaluate
-from toeplix.cli.experiments import figure, report, run
+from toeplix.cli.experiment import experiment
 from toeplix.cli.explore import explore
 from toeplix.cli.generate import generate
+from toeplix.cli.page import page
 from toeplix.cli.plan import plan
 from toeplix.cli.probe import probe
 from toeplix.cli.serve import serve
@@ -44,9 +45,8 @@ app.command("serve")(serve)
 app.command("spectrum")(spectrum)
 app.command("explore")(explore)
 app.command("eval", no_args_is_help=True)(evaluate)
-app.command("run")(run)
-app.command("figure")(figure)
-app.command("report")(report)
+app.command("page", no_args_is_help=True)(page)
+app.add_typer(experiment, name="experiment")
 
 
 @app.callback(invoke_without_command=True)

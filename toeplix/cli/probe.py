@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toeplix.records import MAX_SEED
+
+if TYPE_CHECKING:
+    from toeplix.experiments.engine.text_probe import ProbeLine
 
 
 def probe(
@@ -66,7 +69,7 @@ def probe(
         _table(f"our models, experiment retention, laptop scale ({same})", ours)
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> None:
+def _table(title: str, lines: "list[ProbeLine]") -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -76,15 +79,13 @@ def _table(title: str, rows: list[dict[str, Any]]) -> None:
     columns = ("encoder", "loss (nats)", "bits kept per token", "share", "accuracy")
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left")
-    for row in rows:
-        shown = [
-            f"{row[name]:{form}}" if row.get(name) is not None else "-"
-            for name, form in (
-                ("loss", ".3f"),
-                ("bits", ".2f"),
-                ("share", ".1%"),
-                ("accuracy", ".1%"),
-            )
-        ]
-        table.add_row(row["encoder"], *shown)
+    for line in lines:
+        numbers = (
+            (line["loss"], ".3f"),
+            (line.get("bits"), ".2f"),
+            (line.get("share"), ".1%"),
+            (line["accuracy"], ".1%"),
+        )
+        cells = ["-" if value is None else f"{value:{form}}" for value, form in numbers]
+        table.add_row(line["encoder"], *cells)
     console.print(table)

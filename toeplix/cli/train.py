@@ -130,7 +130,7 @@ def _train(
     if processes.first:
         waited = waiting(read(out, lambda line: None)) or 0.0
         print(f"{model}: trained, {waited:.2%} of the time waiting for data")
-        print(f"{out / 'report.md'}: how it went")
+        print(f"{out / 'summary.md'}: how it went")
 
 
 def _store(run: Run, out: Path, first: bool) -> str:

@@ -10,11 +10,13 @@ results/<experiment>/<scale>.jsonl. To add an experiment, write such a module an
 """
 
 import importlib
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import SCALES, Scale
+from toeplix.experiments.engine.style import Figure
 
 EXPERIMENTS = {
     "training": "toeplix.experiments.training",
@@ -38,27 +40,30 @@ EXPERIMENTS = {
 }
 
 
-@runtime_checkable
-class Experiment(Protocol):
-    """The functions and constants that every experiment module defines."""
+C = TypeVar("C")
 
-    Case: type
+
+@runtime_checkable
+class Experiment(Protocol[C]):
+    """The functions and constants that every experiment module defines, for its own record `Case`."""
+
+    Case: type[C]
     CLAIMS: tuple[str, ...]
     COST: str  # duration at the laptop scale, as text
-    ALONE: bool  # the experiment measures times, so one case runs at a time
+    MEASURES_TIME: bool  # the experiment measures times, so one case runs at a time
 
-    def cases(self, scale: Scale, rows: list[Row]) -> list[Any]: ...
+    def cases(self, scale: Scale, rows: list[Row]) -> list[C]: ...
 
-    def measure(self, case: Any, work: Any) -> dict[str, Any]: ...
+    def measure(self, case: C, work: Path) -> Found: ...
 
-    def figure(self, rows: list[Row], published: list[Row]) -> Any: ...
+    def figure(self, rows: list[Row], published: list[Row]) -> Figure: ...
 
-    def table(self, rows: list[Row]) -> list[dict[str, Any]]: ...
+    def table(self, rows: list[Row]) -> Table: ...
 
     def holds(self, rows: list[Row]) -> dict[str, Verdict]: ...
 
 
-def load(name: str) -> Experiment:
+def load(name: str) -> Experiment[Any]:
     """Return the module of an experiment."""
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}, only {', '.join(EXPERIMENTS)}")

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from toeplix.data.store import TOKENIZER
 from toeplix.evaluation import paper
@@ -28,23 +28,24 @@ from toeplix.evaluation.paper import TABLE, Score
 from toeplix.experiments.engine import intervals, style, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 
-CLAIMS, ALONE = ("C14",), False
+CLAIMS, MEASURES_TIME = ("C14",), False
 COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
 COMPARED = ("toeplitz", "hyena", "llama")
 CONTROLS = (NULL_MODEL, "untrained")
-LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions per task
+QUESTION_LIMIT = {"paper": None, "laptop": 100, "smoke": 2}  # questions per task
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
 SCORES = "benchmarks"  # `part` of the rows with scores; the other rows tune learning rates
-NOTHING: dict[str, Any] = {
+NO_SCORES: dict[str, Any] = {
     "scores": {},
     "truncated": [],
     "notes": {},
 }  # result of a case without scores
-ABOVE = 3.0  # standard errors above chance from which a score counts as above chance
+MIN_STANDARD_ERRORS = 3.0  # standard errors above chance from which a score counts as above chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,25 @@ class Case(text_training.Case):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))  # JSON has lists
+
+
+class ScoreEntry(TypedDict):
+    """A line of the paper's table as a row stores it: fields of `Score`, None instead of NaN."""
+
+    value: float
+    error: float | None
+    questions: int
+    tasks: int
+    note: str
+
+
+class BenchmarkRow(text_training.TextRow, total=False):
+    """A row of a run, and the scores of its model."""
+
+    tasks: list[str]
+    scores: dict[str, ScoreEntry]
+    wikitext_bits_per_byte: float | None
+    truncated: list[str]
 
 
 def data_root() -> Path | None:
@@ -82,7 +102,7 @@ def available(root: Path | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[BenchmarkRow]) -> list[Case]:
     compared = {name: MODELS[name] for name in COMPARED}
     found = [Case(**asdict(case)) for case in text_training.tuned(scale, compared, rows)]
     rates = {name: text_training.best_rate(rows, name, MODELS[name], scale) for name in COMPARED}
@@ -92,15 +112,15 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     for name, rate in rates.items():
         for seed in scale.seeds:
             case = text_training.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
-            found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
+            found.append(Case(**asdict(case), tasks=tasks, limit=QUESTION_LIMIT[scale.name]))
     for name in CONTROLS:
         for seed in scale.seeds[: 1 if name == NULL_MODEL else None]:
             case = text_training.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
-            found.append(Case(**asdict(case), tasks=tasks, limit=LIMIT[scale.name]))
+            found.append(Case(**asdict(case), tasks=tasks, limit=QUESTION_LIMIT[scale.name]))
     return found
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     if case.model in CONTROLS:
         nothing = {"loss": None, "bits_per_byte": None}
         model = NULL_MODEL if case.model == NULL_MODEL else str(_untrained(case, work))
@@ -108,8 +128,8 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     plain = {key: value for key, value in asdict(case).items() if key not in ("tasks", "limit")}
     learned = text_training.measure(text_training.Case(**plain), work)
     if case.part != SCORES or learned["loss"] is None:
-        return learned | NOTHING
-    return learned | _scores(case, str(work / "runs" / learned["run"] / "model"))
+        return {**learned, **NO_SCORES}
+    return {**learned, **_scores(case, str(work / "runs" / learned["run"] / "model"))}
 
 
 def _untrained(case: Case, work: Path) -> Path:
@@ -121,7 +141,7 @@ def _untrained(case: Case, work: Path) -> Path:
 
     store = text_training.corpus(case, work)
     folder = work / "untrained" / f"{case.dim}-{case.depth}-{case.context}-{case.seed}"
-    with text_training.alone(work, f"untrained-{folder.name}"):
+    with text_training.exclusive(work, f"untrained-{folder.name}"):
         torch.manual_seed(case.seed)
         save(build(case.config(store.vocab)), folder)
         Tokenizer.load(store.directory / TOKENIZER).save(folder)
@@ -130,7 +150,7 @@ def _untrained(case: Case, work: Path) -> Path:
 
 def _scores(case: Case, model: str) -> dict[str, Any]:
     if not case.tasks:
-        return NOTHING
+        return NO_SCORES
     from toeplix.evaluation.harness import evaluate
 
     with contextlib.redirect_stderr(io.StringIO()):  # hide the progress bar of each task
@@ -152,7 +172,7 @@ def _finite(score: Score) -> dict[str, Any]:
     return score._asdict() | {"error": error}
 
 
-def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
+def evaluated(rows: list[BenchmarkRow]) -> dict[str, list[BenchmarkRow]]:
     """Return the rows with scores by model, controls included, for the longest list of tasks."""
     scored = [row for row in rows if row["part"] == SCORES]
     longest: list[str] = max((row["tasks"] for row in scored), key=len, default=[])
@@ -162,7 +182,7 @@ def evaluated(rows: list[Row]) -> dict[str, list[Row]]:
     }
 
 
-def above_chance(models: dict[str, list[Row]], name: str, line: paper.Row) -> float | None:
+def above_chance(models: dict[str, list[BenchmarkRow]], name: str, line: paper.Row) -> float | None:
     """Return how many standard errors a model's mean over seeds is above chance; None without scores."""
     scores = _line(models[name], line)
     if not scores:
@@ -174,7 +194,7 @@ def above_chance(models: dict[str, list[Row]], name: str, line: paper.Row) -> fl
     return (value - chance(models, line)) / error
 
 
-def chance(models: dict[str, list[Row]], line: paper.Row) -> float:
+def chance(models: dict[str, list[BenchmarkRow]], line: paper.Row) -> float:
     """Return the chance level in percent: the score of the best baseline.
 
     GLUE has two or three choices, and a constant answer has a Matthews correlation of zero. The mean over
@@ -186,11 +206,11 @@ def chance(models: dict[str, list[Row]], line: paper.Row) -> float:
     return max(guessing, *means, 0.0)
 
 
-def _line(rows: list[Row], line: paper.Row) -> list[dict[str, Any]]:
+def _line(rows: list[BenchmarkRow], line: paper.Row) -> list[ScoreEntry]:
     return [row["scores"][line.label] for row in rows if line.label in row["scores"]]
 
 
-def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | None:
+def gap(rows: list[BenchmarkRow], lines: Sequence[paper.Row]) -> intervals.Interval | None:
     """Return Toeplitz's score minus Hyena's in percent, averaged over lines, paired by seed."""
     models = evaluated(rows)
 
@@ -205,7 +225,7 @@ def gap(rows: list[Row], lines: Sequence[paper.Row]) -> intervals.Interval | Non
     return intervals.difference(first, second) if set(first) & set(second) else None
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[BenchmarkRow]) -> dict[str, Verdict]:
     """Judge C14 by the lines in which Toeplitz or Hyena is above chance; the others measure nothing."""
     models = evaluated(rows)
     if not all(models[name] for name in ("toeplitz", "hyena", *CONTROLS)):
@@ -214,30 +234,34 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         f"{name} in {line.label} ({errors:.1f} standard errors)": line
         for name in ("toeplitz", "hyena")
         for line in TABLE
-        if (errors := above_chance(models, name, line)) is not None and errors > ABOVE
+        if (errors := above_chance(models, name, line)) is not None and errors > MIN_STANDARD_ERRORS
     }
-    telling = list(clear.values())
-    retrieval = gap(rows, [line for line in RETRIEVAL if line in telling])
-    others = gap(rows, [line for line in OTHERS if line in telling])
+    decisive = list(clear.values())
+    retrieval = gap(rows, [line for line in RETRIEVAL if line in decisive])
+    others = gap(rows, [line for line in OTHERS if line in decisive])
     above = intervals.below(retrieval.flipped) if retrieval else None
     level = not intervals.below(others) if others else None
     words = {f"retrieval {retrieval}": retrieval, f"others {others}": others}
-    told = "; ".join(word for word, there in words.items() if there) or "nothing to compare"
+    differences = "; ".join(word for word, there in words.items() if there) or "nothing to compare"
     return {
         "C14": Verdict(
             holds=intervals.every(above, level),
-            ours=f"toeplitz minus hyena, percent: {told}; above chance: {'; '.join(clear) or 'none'}",
+            ours=f"toeplitz minus hyena, percent: {differences}; "
+            f"above chance: {'; '.join(clear) or 'none'}",
         )
     }
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[BenchmarkRow]) -> Table:
     models = evaluated(rows)
-    found = []
+    found: list[dict[str, object]] = []
     for name, seeds in models.items():
-        texts = {"validation text": "bits_per_byte", "WikiText": "wikitext_bits_per_byte"}
-        for label, field in texts.items():
-            values = [row[field] for row in seeds if row.get(field)]
+        texts = {
+            "validation text": [row.get("bits_per_byte") for row in seeds],
+            "WikiText": [row.get("wikitext_bits_per_byte") for row in seeds],
+        }
+        for label, several in texts.items():
+            values = [value for value in several if value]
             if values:
                 score = f"{statistics.fmean(values):.3f}"
                 found.append(
@@ -247,7 +271,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             scores = _line(seeds, line)
             if not scores:
                 continue
-            shown = {
+            cells: dict[str, object] = {
                 "benchmark": line.label + _star(scores[0]),
                 "model": name,
                 "questions": scores[0]["questions"],
@@ -255,21 +279,21 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
             }
             if name in COMPARED:
                 errors = above_chance(models, name, line)
-                shown["above chance, standard errors"] = f"{errors:.1f}"
-                shown["truncated"] = truncated(seeds[0], line)
+                cells["above chance, standard errors"] = f"{errors:.1f}"
+                cells["truncated"] = truncated(seeds[0], line)
             part = f"{scores[0]['tasks']} of {len(line.tasks)} tasks"
             parts = [part] if scores[0]["tasks"] < len(line.tasks) else []
-            shown["data"] = "; ".join([*parts, *filter(None, [scores[0]["note"]])])
-            found.append(shown)
+            cells["data"] = "; ".join([*parts, *filter(None, [scores[0]["note"]])])
+            found.append(cells)
     return found
 
 
-def _star(score: dict[str, Any]) -> str:
+def _star(score: ScoreEntry) -> str:
     """Return a star if the questions are not those of the benchmark."""
     return " *" if score["note"] else ""
 
 
-def truncated(row: Row, line: paper.Row) -> str:
+def truncated(row: BenchmarkRow, line: paper.Row) -> str:
     """Return the fraction of prompts of a line's tasks that were truncated to the context."""
     counts = [
         (int(count), int(seen))
@@ -285,7 +309,7 @@ def truncated(row: Row, line: paper.Row) -> str:
     )
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[BenchmarkRow], published: list[Row]) -> Figure:
     """Plot scores above chance in standard errors, and the published scores in percent (hollow)."""
     drawing = style.canvas(2)
     ours, theirs = drawing.subplots(1, 2)

@@ -18,32 +18,40 @@ from typing import Any
 from toeplix.experiments.engine import accuracies, equal_cost, intervals, style, task_training
 from toeplix.experiments.engine.accuracies import gap
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, model
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.models import (
+    LINEAR,
+    MODELS,
+    PAPER_FLAT,
+    PAPER_HEADS,
+    Settings,
+    model,
+)
+from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.task_training import Case, best_rate, groups, tuned
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.task_training import Case, TaskRow, best_rate, groups, tuned
 
-CLAIMS, ALONE = ("C10", "C11"), False
+CLAIMS, MEASURES_TIME = ("C10", "C11"), False
 COST = "45 minutes on two cores with --jobs 2"
 RATES = (1e-2, 4e-3)
-LONGER = (1, 2, 4)  # multiples of the first length; then doubled while a model reaches BROKEN
-PATIENCE = 4  # steps of longer training as a multiple of the other parts' steps
-BROKEN = 0.9  # accuracy below which a length is too long
-COMPARED: dict[str, dict[str, Any]] = {
+LENGTH_MULTIPLES = (1, 2, 4)  # of the first length; then doubled while a model reaches MIN_ACCURACY
+LONGER_TRAINING = 4  # steps of longer training as a multiple of the other parts' steps
+MIN_ACCURACY = 0.9  # accuracy below which a length is too long
+COMPARED: dict[str, Settings] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
     **{name: MODELS[name] for name in ("masked", "hyena", "mamba2", "llama", "window")},
     "linear elu": LINEAR,
 }
-FROZEN: dict[str, dict[str, Any]] = {
+FROZEN: dict[str, Settings] = {
     f"{how} {kind}": settings | {"frozen": frozen}
     for how, frozen in (("frozen", "random"), ("ones", "ones"))
     for kind, settings in (("flat", PAPER_FLAT), ("4 heads", PAPER_HEADS))
 }
 ANCHOR = "hyena"
-SLOW = ("mamba2",)  # on a CPU: equal compute at the middle length only
-PATIENT = ("paper flat", "paper 4 heads", "hyena")  # longer training, at both lengths
-LATE = (*PATIENT, "toeplitz", "frozen flat")  # at the middle length
-CLAIMED = 0.5  # the paper claims that TMM needs at most this fraction of the other models' FLOPs
+SLOW_ON_CPU = ("mamba2",)  # on a CPU: equal compute at the middle length only
+LONGER_AT_BOTH_LENGTHS = ("paper flat", "paper 4 heads", "hyena")
+LONGER_AT_MIDDLE_LENGTH = (*LONGER_AT_BOTH_LENGTHS, "toeplitz", "frozen flat")
+CLAIMED_FLOPS_RATIO = 0.5  # TMM over other models: the paper claims at most this
 PUBLISHED = {"paper flat": 1.0, "hyena": 1.0, "mamba2": 0.5}  # learning rates over the grid's first
 TMM = ("paper flat", "paper 4 heads")
 SIZES: task_training.Sizes = {
@@ -62,10 +70,13 @@ SIZES: task_training.Sizes = {
 }  # fmt: skip
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     """Return the cases; learning rates are tuned at the middle length and kept at the others."""
     first = SIZES[scale.name]["context"]
-    middle, last = first * LONGER[len(LONGER) // 2], first * LONGER[-1]
+    middle, last = (
+        first * LENGTH_MULTIPLES[len(LENGTH_MULTIPLES) // 2],
+        first * LENGTH_MULTIPLES[-1],
+    )
     found, rates = [], {}
     for name, settings in (COMPARED | FROZEN).items():
         case = _case(scale, name, settings, part="equal width", context=middle)
@@ -80,12 +91,14 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
         if name not in (*FROZEN, ANCHOR):
             sizes += [
                 {"part": "equal compute", "context": n, "dim": _width(scale, name, n)}
-                for n in ([middle] if name in SLOW and scale.name != "paper" else [middle, last])
+                for n in (
+                    [middle] if name in SLOW_ON_CPU and scale.name != "paper" else [middle, last]
+                )
             ]
-        steps = PATIENCE * SIZES[scale.name]["steps"]
+        steps = LONGER_TRAINING * SIZES[scale.name]["steps"]
         sizes += [
             {"part": "longer training", "context": n, "steps": steps}
-            for n, several in ((middle, LATE), (last, PATIENT))
+            for n, several in ((middle, LONGER_AT_MIDDLE_LENGTH), (last, LONGER_AT_BOTH_LENGTHS))
             if name in several
         ]
         found += [
@@ -102,21 +115,21 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return found
 
 
-def lengths(rows: list[Row], name: str, first: int) -> list[int]:
-    """Return the lengths of a model: those of all models, doubled while its accuracy reaches BROKEN."""
-    found = [first * times for times in LONGER]
+def lengths(rows: list[TaskRow], name: str, first: int) -> list[int]:
+    """Return the lengths of a model: those of all models, doubled while it reaches MIN_ACCURACY."""
+    found = [first * times for times in LENGTH_MULTIPLES]
     while held(rows, name, found[-1]):
         found.append(2 * found[-1])
     return found
 
 
-def held(rows: list[Row], name: str, length: int) -> bool:
+def held(rows: list[TaskRow], name: str, length: int) -> bool:
     several = groups(rows, part="equal width", model=name, context=length)
     accuracies = [row["accuracy"] for group in several for row in group]
-    return bool(accuracies) and statistics.fmean(accuracies) >= BROKEN
+    return bool(accuracies) and statistics.fmean(accuracies) >= MIN_ACCURACY
 
 
-def _case(scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> Case:
+def _case(scale: Scale, name: str, settings: Settings, **other: Any) -> Case:
     fields = {"task": "autoencode", "options": {"norm": True}}
     return Case.at(scale, SIZES, name, settings, **(fields | other))
 
@@ -131,13 +144,13 @@ def _width(scale: Scale, name: str, context: int) -> int:
 measure = task_training.measure
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
     width = groups(rows, part="equal width")
     free = [group for group in width if group[0]["model"] in COMPARED]
     accuracies.along(axes[0][0], free, "context", x="length", title="equal width")
-    axes[0][0].axhline(BROKEN, color="0.6", linewidth=0.8, linestyle=":")
+    axes[0][0].axhline(MIN_ACCURACY, color="0.6", linewidth=0.8, linestyle=":")
     middle = {group[0]["context"] for group in width if group[0]["model"] in FROZEN}
     fixed = [group for group in width if group[0]["context"] in middle]
     accuracies.draw(
@@ -156,26 +169,27 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
-    """Return the accuracy of every model, and the first length at which it is below BROKEN."""
+def table(rows: list[TaskRow]) -> Table:
+    """Return the accuracy of every model, and the first length at which it is below MIN_ACCURACY."""
     found = []
     for line in accuracies.table(rows):
         wide = line["part"] == "equal width" and line["model"] in COMPARED
-        found.append(line | ({"breaks at": breaks(rows, line["model"])} if wide else {}))
+        name = str(line["model"])
+        found.append({**line, **({"breaks at": breaks(rows, name)} if wide else {})})
     return found
 
 
-def breaks(rows: list[Row], name: str) -> str:
-    """Return the shortest length at which the mean accuracy is below BROKEN, as text."""
+def breaks(rows: list[TaskRow], name: str) -> str:
+    """Return the shortest length at which the mean accuracy is below MIN_ACCURACY, as text."""
     found = {
         group[0]["context"]: statistics.fmean(row["accuracy"] for row in group)
         for group in groups(rows, part="equal width", model=name)
     }
-    below = sorted(length for length, accuracy in found.items() if accuracy < BROKEN)
+    below = sorted(length for length, accuracy in found.items() if accuracy < MIN_ACCURACY)
     return str(below[0]) if below else f"above {max(found)}"
 
 
-def kept(rows: list[Row], name: str) -> dict[int, float]:
+def kept(rows: list[TaskRow], name: str) -> dict[int, float]:
     """Return the mean accuracy over the lengths that all models have, by seed."""
     shared = set.intersection(
         *(
@@ -195,7 +209,7 @@ def kept(rows: list[Row], name: str) -> dict[int, float]:
     }
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
     found = {}
     if all(len(groups(rows, part="equal width", model=name)) > 1 for name in COMPARED):
         found["C10"] = _above(rows)
@@ -204,7 +218,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     return found
 
 
-def _above(rows: list[Row]) -> Verdict:
+def _above(rows: list[TaskRow]) -> Verdict:
     scores = {name: kept(rows, name) for name in COMPARED}
     best = max(TMM, key=lambda name: statistics.fmean(scores[name].values()))
     answers: list[bool | None] = []
@@ -212,12 +226,12 @@ def _above(rows: list[Row]) -> Verdict:
     for other in ("hyena", "mamba2"):
         more = intervals.difference(scores[other], scores[best])
         share = _share(rows, best, other)
-        answers += [intervals.below(more), share <= CLAIMED]
+        answers += [intervals.below(more), share <= CLAIMED_FLOPS_RATIO]
         words.append(f"{other} minus {best}: {more} ({best} needs {share:.2f} of its FLOPs)")
     late = groups(rows, part="longer training")
     longest = max((group[0]["context"] for group in late), default=0)
     words += [
-        f"{group[0]['model']} at {longest} with {PATIENCE} times the steps: "
+        f"{group[0]['model']} at {longest} with {LONGER_TRAINING} times the steps: "
         f"{intervals.mean([row['accuracy'] for row in group])}"
         for group in late
         if group[0]["context"] == longest
@@ -225,20 +239,21 @@ def _above(rows: list[Row]) -> Verdict:
     limits = ", ".join(f"{name} {breaks(rows, name)}" for name in COMPARED)
     return Verdict(
         holds=intervals.every(*answers),
-        ours=f"mean accuracy over lengths, {'; '.join(words)}; below {BROKEN:.0%} at length: {limits}",
+        ours=f"mean accuracy over lengths, {'; '.join(words)}; "
+        f"below {MIN_ACCURACY:.0%} at length: {limits}",
     )
 
 
-def _share(rows: list[Row], name: str, other: str) -> float:
+def _share(rows: list[TaskRow], name: str, other: str) -> float:
     here, there = (groups(rows, part="equal width", model=each)[0][0] for each in (name, other))
     return here["flops_per_step"] / there["flops_per_step"]
 
 
-def _trainable(rows: list[Row]) -> Verdict:
+def _trainable(rows: list[TaskRow]) -> Verdict:
     """Judge C11 at the one length at which all frozen and trained models are measured."""
     at = groups(rows, model="ones flat")[0][0]["context"]
 
-    def of(name: str) -> list[Row]:
+    def of(name: str) -> list[TaskRow]:
         return groups(rows, part="equal width", model=name, context=at)[0]
 
     asked = {

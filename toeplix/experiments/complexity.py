@@ -15,18 +15,19 @@ from toeplix.experiments.engine import style
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.intervals import Interval
 from toeplix.experiments.engine.models import MODELS, model
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 
-CLAIMS, ALONE = ("C19", "C20"), True
+CLAIMS, MEASURES_TIME = ("C19", "C20"), True
 COST = "8 minutes on two idle cores"
 COMPARED = ("toeplitz", "paper flat", "hyena", "masked", "llama")
-LONGEST = {
+MAX_CONTEXT = {
     "masked": 8192,
     "llama": 16384,
     "dense": 8192,
 }  # longer ones take minutes or too much memory
-SPAN = 32  # exponents are fitted from longest / SPAN on; below, the overhead of calls dominates
+FIT_SPAN = 32  # exponents are fitted from longest / FIT_SPAN on; below, overhead of calls dominates
 PATHS = ("dense", "blocked", "fft")
 
 
@@ -60,11 +61,11 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     ]
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     from toeplix.profiling import timing
 
     names = PATHS if case.what == "operator" else COMPARED
-    fitting = [name for name in names if case.context <= LONGEST.get(name, math.inf)]
+    fitting = [name for name in names if case.context <= MAX_CONTEXT.get(name, math.inf)]
     calls = {name: prepare(case, name) for name in fitting}
     times = timing.interleaved(calls, seconds=case.timing, least=3, most=15)
     del calls
@@ -106,14 +107,14 @@ def prepare(case: Case, name: str) -> Any:
 
 
 def fitted(rows: list[Row], what: str, name: str, column: str = "seconds") -> Interval | None:
-    """Fit the exponent of n to lengths from longest / `SPAN` on, with its 95% interval."""
+    """Fit the exponent of n to lengths from longest / `FIT_SPAN` on, with its 95% interval."""
     points = sorted(
         (math.log(row["context"]), math.log(row[column][name]))
         for row in rows
         if row["what"] == what and row[column].get(name)
     )
     longest = max((row["context"] for row in rows), default=0)
-    long = [point for point in points if point[0] >= math.log(longest / SPAN)]
+    long = [point for point in points if point[0] >= math.log(longest / FIT_SPAN)]
     points = long if len(long) > 2 else points[-3:]
     if len(points) < 3:
         return None
@@ -124,7 +125,7 @@ def fitted(rows: list[Row], what: str, name: str, column: str = "seconds") -> In
     return Interval(line.slope, line.slope - half, line.slope + half)
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
     for column, what in enumerate(("operator", "training", "prefill")):
@@ -147,7 +148,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     found = []
     for what in ("operator", "training", "prefill"):
         names = dict.fromkeys(

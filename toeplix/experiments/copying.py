@@ -12,25 +12,26 @@ from typing import Any
 from toeplix.experiments.engine import accuracies, intervals, style, task_training
 from toeplix.experiments.engine.accuracies import gap, one
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.task_training import Case, best_rate, tuned
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.task_training import Case, TaskRow, best_rate, tuned
 
-CLAIMS, ALONE = ("C12", "C13"), False
+CLAIMS, MEASURES_TIME = ("C12", "C13"), False
 COST = "15 minutes on two cores with --jobs 2"
 RATES = (6e-3, 2e-3)
-COMPARED: dict[str, dict[str, Any]] = {
+COMPARED: dict[str, Settings] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
     **{name: MODELS[name] for name in ("masked", "hyena", "mamba2", "llama", "window")},
     "linear elu": LINEAR,
     "frozen flat": PAPER_FLAT | {"frozen": "random"},
     "frozen 4 heads": PAPER_HEADS | {"frozen": "random"},
 }
-HARDER = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
-NARROWER = (2, 4, 8, 16, 32)  # divisors of the width
+HARDER_TASK_MODELS = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
+WIDTH_DIVISORS = (2, 4, 8, 16, 32)  # divisors of the width
 TMM = ("paper flat", "paper 4 heads")
-NEAR = 0.05  # difference of areas below which two models count as equal
+EQUAL_AREAS = 0.05  # difference of areas below which two models count as equal
 SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8000, "dim": 512, "depth": 16, "context": 1024, "batch": 64, "steps": 10_000,
@@ -53,7 +54,7 @@ LAGS: task_training.Sizes = {
 PARTS = {"variable lag": "delimited", "reversed": "reversed", "selective": "selected"}
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     same = {
         name: Case.at(scale, SIZES, name, settings, task="repeated", part="constant lag")
         for name, settings in COMPARED.items()
@@ -61,13 +62,13 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     found = tuned(same.values(), scale, rows, RATES)
     flat = same["paper flat"]
     rate = best_rate(flat, scale, rows, RATES)
-    for times in NARROWER if rate is not None else ():
+    for times in WIDTH_DIVISORS if rate is not None else ():
         narrow = {"task": "repeated", "part": "narrow", "dim": flat.dim // times, "lr": rate}
         found += [
             Case.at(scale, SIZES, flat.model, flat.settings, seed=seed, **narrow)
             for seed in scale.seeds
         ]
-    for name in HARDER:
+    for name in HARDER_TASK_MODELS:
         lagged = _lagged(scale, name, "variable lag")
         found += tuned([lagged], scale, rows, RATES)
         rate = best_rate(lagged, scale, rows, RATES)
@@ -87,7 +88,7 @@ measure = task_training.measure
 table = accuracies.table
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
     same = task_training.groups(rows, part="constant lag")
@@ -102,7 +103,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
     here = {name: one(rows, model=name, part="constant lag") for name in COMPARED}
     if not all(here.values()):
         return {}
@@ -114,13 +115,16 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     return found
 
 
-def _order(here: dict[str, list[Row]], narrow: list[Row]) -> Verdict:
+def _order(here: dict[str, list[TaskRow]], narrow: list[TaskRow]) -> Verdict:
     best = max(TMM, key=lambda name: _mean(here[name]))
     gaps = {
-        f"llama minus {best}": (gap(here["llama"], here[best]), NEAR),
+        f"llama minus {best}": (gap(here["llama"], here[best]), EQUAL_AREAS),
         f"hyena minus {best}": (gap(here["hyena"], here[best]), 0.0),
         "mamba2 minus hyena": (gap(here["mamba2"], here["hyena"]), 0.0),
-        f"hyena minus paper flat of width {narrow[0]['dim']}": (gap(here["hyena"], narrow), NEAR),
+        f"hyena minus paper flat of width {narrow[0]['dim']}": (
+            gap(here["hyena"], narrow),
+            EQUAL_AREAS,
+        ),
     }
     answers, words = [], []
     for name, (difference, bound) in gaps.items():
@@ -137,13 +141,13 @@ def _order(here: dict[str, list[Row]], narrow: list[Row]) -> Verdict:
     )
 
 
-def _trainable(here: dict[str, list[Row]]) -> Verdict:
-    """Judge C13: frozen filters do not reach TARGET, and the flat TMM has the largest area."""
+def _trainable(here: dict[str, list[TaskRow]]) -> Verdict:
+    """Judge C13: frozen filters do not reach TARGET_ACCURACY, and the flat TMM has the largest area."""
     flat = here["paper flat"]
     rivals = [name for name in here if name not in ("paper flat", "toeplitz")]
     frozen = intervals.mean([row["accuracy"] for row in here["frozen flat"]])
     gaps = {name: gap(here[name], flat) for name in rivals}
-    answers = [intervals.below(frozen, task_training.TARGET)]
+    answers = [intervals.below(frozen, task_training.TARGET_ACCURACY)]
     answers += [intervals.below(each) for each in gaps.values() if each is not None]
     closest = max(rivals, key=lambda name: _mean(here[name]))
     words = (
@@ -154,5 +158,5 @@ def _trainable(here: dict[str, list[Row]]) -> Verdict:
     return Verdict(holds=intervals.every(*answers), ours=words)
 
 
-def _mean(rows: list[Row]) -> float:
+def _mean(rows: list[TaskRow]) -> float:
     return sum(row["area"] for row in rows) / len(rows)

@@ -13,15 +13,16 @@ from typing import Any
 
 from toeplix.experiments.engine import style
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 
-CLAIMS, ALONE = ("C20",), True
+CLAIMS, MEASURES_TIME = ("C20",), True
 COST = "1 minute on two idle cores"
 WAYS = ("near-linear", "history", "llama", "mamba2")
-TOKENS = {"near-linear": 512}  # its decode steps differ in cost, so more of them are averaged
-FEW = 24
-SKIPPED = 8  # warmup steps: spectra and caches are made at first use
+TIMED_STEPS = {"near-linear": 512}  # its decode steps differ in cost, so more of them are averaged
+DEFAULT_TIMED_STEPS = 24
+WARMUP_STEPS = 8  # warmup steps: spectra and caches are made at first use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +44,14 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
             context=context,
             dim=max(32, scale.dim),
             depth=scale.depth,
-            tokens=min(TOKENS.get(way, FEW), context) + SKIPPED,
+            tokens=min(TIMED_STEPS.get(way, DEFAULT_TIMED_STEPS), context) + WARMUP_STEPS,
         )
         for context in lengths
         for way in WAYS
     ]
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     import torch
 
     from toeplix.profiling.bench.inference import ready
@@ -62,7 +63,7 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
             start = time.perf_counter()
             _, state = model.step(token, state)
             taken.append(time.perf_counter() - start)
-    taken = taken[SKIPPED:]
+    taken = taken[WARMUP_STEPS:]
     return {
         "mean_ms": statistics.fmean(taken) * 1e3,
         "median_ms": statistics.median(taken) * 1e3,
@@ -102,7 +103,7 @@ def _slots(thing: Any) -> list[str]:
     return [*named, *getattr(thing, "__dict__", {})]
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     drawing = style.canvas(2)
     axes = drawing.subplots(1, 2)
     names = {"near-linear": "toeplitz", "history": "paper"}
@@ -111,8 +112,8 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
         for place, field in zip(axes, ("mean_ms", "state_bytes"), strict=True):
             points = [(row["context"], row[field]) for row in here]
             if points:
-                shown = style.look(names.get(way, way), label=way)
-                place.plot(*zip(*points, strict=True), **shown)
+                line_style = style.look(names.get(way, way), label=way)
+                place.plot(*zip(*points, strict=True), **line_style)
     for place, label in zip(axes, ("milliseconds per token", "bytes of state"), strict=True):
         place.set_xscale("log", base=2)
         place.set_yscale("log")
@@ -120,7 +121,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     found = []
     for context in sorted({row["context"] for row in rows}):
         here = {row["way"]: row for row in rows if row["context"] == context}

@@ -4,18 +4,17 @@ The paper's model with trained filters, with filters frozen at their initialisat
 with filters frozen at ones (a running sum), each flat and with 4 heads.
 """
 
-from typing import Any
-
 from toeplix.experiments.engine import curves, intervals, text_training
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_training import Case, at_best, losses
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.text_training import Case, TextRow, at_best, losses
 
-CLAIMS, ALONE = ("C6",), False
+CLAIMS, MEASURES_TIME = ("C6",), False
 COST = "10 minutes on two cores with --jobs 2"
-COMPARED: dict[str, dict[str, Any]] = {
+COMPARED: dict[str, Settings] = {
     "paper flat": PAPER_FLAT,
     "paper 4 heads": PAPER_HEADS,
     "frozen flat": PAPER_FLAT | {"frozen": "random"},
@@ -25,7 +24,7 @@ COMPARED: dict[str, dict[str, Any]] = {
 }
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     return text_training.tuned(scale, COMPARED, rows)
 
 
@@ -33,11 +32,11 @@ measure = text_training.measure
 table = curves.table
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     return curves.pair(rows, published, "trained and frozen filters")
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TextRow]) -> dict[str, Verdict]:
     groups = at_best(rows)
     prices = {}  # loss with frozen filters minus loss with trained filters, by seed
     for kind in ("flat", "4 heads"):

@@ -14,24 +14,25 @@ import torch
 
 from toeplix.experiments.engine import intervals, style, trained_filters
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.trained_filters import Case, chosen, groups
 
-CLAIMS, ALONE = ("C15", "C16"), False
+CLAIMS, MEASURES_TIME = ("C15", "C16"), False
 COST = "8 minutes on two cores with --jobs 2; `symbols` and `filters` reuse its models"
-NEAR, LARGE = (
+NEAR_ZERO, LARGE_INDEX = (
     0.02,
     0.1,
 )  # -index / (n - 1) up to which an index is near 0, and from which it is large
-PERFECT = 0.99  # accuracy from which a model copies perfectly
+PERFECT_ACCURACY = 0.99  # accuracy from which a model copies perfectly
 
 
 def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return trained_filters.cases(scale, rows)
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     """Return the index of every filter, the index of their composition, and the score on the task."""
     from toeplix.reports.filters import layers
     from toeplix.spectral import index
@@ -101,7 +102,7 @@ def parts(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(entry["part"] for entry in rows[0]["filters"]))
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     """Plot -index / (n - 1) of every filter; the grey band is noise."""
     columns = 2 if published else 1
     drawing = style.canvas(columns, width=6.2, height=4.2)
@@ -136,15 +137,15 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def _band(axes: Any, context: int, place: float) -> None:
+def _band(axes: Axes, context: int, place: float) -> None:
     from toeplix.spectral.null_distribution import noise
 
     null, span = noise(context), max(1, context - 1)
-    ends = [(-null.mean + sign * 2 * null.deviation) / span for sign in (-1, 1)]
-    axes.fill_betweenx([place - 0.35, place + 0.45], *ends, color="0.5", alpha=0.2, linewidth=0)
+    low, high = ((-null.mean + sign * 2 * null.deviation) / span for sign in (-1, 1))
+    axes.fill_betweenx([place - 0.35, place + 0.45], low, high, color="0.5", alpha=0.2, linewidth=0)
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     found = []
     for name, group in groups(rows).items():
         for part in parts(group):
@@ -180,8 +181,8 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     large = {"copy": intervals.mean(shares(copy))}
     large |= {part: intervals.mean(shares(coders, part)) for part in parts(coders)}
     answer = intervals.every(
-        intervals.below(near, NEAR),
-        *(intervals.below(value.flipped, -LARGE) for value in large.values()),
+        intervals.below(near, NEAR_ZERO),
+        *(intervals.below(value.flipped, -LARGE_INDEX) for value in large.values()),
     )
     ours = chosen(rows, "language", "toeplitz")
     words = [f"-index/(n-1), noise 0.5: language {near}"]
@@ -198,7 +199,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
 
 def _retention(rows: list[Row]) -> Verdict:
     """Judge C16 by the models that copy perfectly and the filters among theirs with an index below 0."""
-    perfect = [row for row in rows if (row["accuracy"] or 0.0) >= PERFECT]
+    perfect = [row for row in rows if (row["accuracy"] or 0.0) >= PERFECT_ACCURACY]
     singular = [
         row for row in perfect if any(entry["index"] not in (0, None) for entry in row["filters"])
     ]
@@ -209,8 +210,9 @@ def _retention(rows: list[Row]) -> Verdict:
             if value is not None and None not in each:
                 total, added = total + 1, added + (value == sum(each))
     words = (
-        f"{len(perfect)} models reach {PERFECT:.0%}, {len(singular)} of them with filters of index "
-        f"below 0; the index of the composed layers is the sum of theirs in {added} of {total} stacks"
+        f"{len(perfect)} models reach {PERFECT_ACCURACY:.0%}, {len(singular)} of them with filters of "
+        f"index below 0; the index of the composed layers is the sum of theirs "
+        f"in {added} of {total} stacks"
     )
     if not perfect:
         return Verdict(holds=None, ours=words)

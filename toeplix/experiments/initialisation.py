@@ -4,22 +4,21 @@ Each row adds one change to the row before: the mixer before the channel layer; 
 norm; filters that decay with the lag instead of noise; a gate.
 """
 
-from typing import Any
-
 from toeplix.experiments.engine import curves, style, text_training
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import PAPER_FLAT
+from toeplix.experiments.engine.models import PAPER_FLAT, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_training import Case, at_best
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.text_training import Case, TextRow, at_best
 
 CLAIMS: tuple[str, ...] = ()
-ALONE = False
+MEASURES_TIME = False
 COST = "5 minutes on two cores with --jobs 2"
 
 
-def compared() -> dict[str, dict[str, Any]]:
-    changes: dict[str, dict[str, Any]] = {
+def compared() -> dict[str, Settings]:
+    changes: dict[str, Settings] = {
         "paper flat": {},
         "+ mixer first": {"block_order": "mixer_first"},
         "+ scaled, final norm": {"init": "scaled", "final_norm": True},
@@ -33,7 +32,7 @@ def compared() -> dict[str, dict[str, Any]]:
     return found
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     return text_training.tuned(scale, compared(), rows)
 
 
@@ -41,7 +40,7 @@ measure = text_training.measure
 table = curves.table
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     drawing = style.canvas(2)
     axes = drawing.subplots(1, 2)
     curves.draw(axes[0], rows, "steps")
@@ -49,5 +48,5 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TextRow]) -> dict[str, Verdict]:
     return {}

@@ -12,14 +12,15 @@ from typing import Any
 
 from toeplix.experiments.engine import curves, text_training
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import LINEAR, MODELS
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.models import LINEAR, MODELS, Settings
+from toeplix.experiments.engine.rows import Found, Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_training import Case
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.text_training import Case, TextRow
 
-CLAIMS, ALONE = ("C7",), False
+CLAIMS, MEASURES_TIME = ("C7",), False
 COST = "9 minutes on two cores with --jobs 2"
-COMPARED: dict[str, dict[str, Any]] = {
+COMPARED: dict[str, Settings] = {
     "linear exp": LINEAR | {"feature_map": "exp"},
     "linear elu": LINEAR,
     "llama": MODELS["llama"],
@@ -27,22 +28,28 @@ COMPARED: dict[str, dict[str, Any]] = {
 }
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+class LinearRow(TextRow, total=False):
+    """A row of a run, with the largest key of the trained model if it has linear attention."""
+
+    largest_key: float
+
+
+def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     found = text_training.tuned(scale, COMPARED, rows)
-    hot = 10 * max(scale.rates or (5e-4,))  # high enough to diverge
+    high_rate = 10 * max(scale.rates or (5e-4,))  # high enough to diverge
     for name in ("linear exp", "linear elu"):
         for seed in scale.seeds:
             settings = COMPARED[name]
             found.append(
-                Case.of(scale, name, settings, lr=hot, seed=seed, part="ten times the rate")
+                Case.of(scale, name, settings, lr=high_rate, seed=seed, part="ten times the rate")
             )
     return found
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     found = text_training.measure(case, work)
     if case.settings.get("arch") == "linear" and not found["diverged"]:
-        found["largest_key"] = largest_key(case, work, found["run"])
+        return {**found, "largest_key": largest_key(case, work, found["run"])}
     return found
 
 
@@ -72,21 +79,23 @@ def largest_key(case: Case, work: Path, run: str) -> float:
 table = curves.table
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     return curves.pair(rows, published, "linear attention")
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[LinearRow]) -> dict[str, Verdict]:
     slow = curves.gap(rows, "linear exp", "llama")
     exps = [row for row in rows if row["model"] == "linear exp"]
-    hot = [row for row in exps if row["part"]]
-    if slow is None or not hot:
+    high_rate = [row for row in exps if row["part"]]
+    if slow is None or not high_rate:
         return {}
-    gone = [row for row in exps if row["diverged"]]
-    calm = [row for row in gone if not row["part"]]
+    diverged = [row for row in exps if row["diverged"]]
+    diverged_in_grid = [row for row in diverged if not row["part"]]
     words = (
-        f"exp minus full attention: {slow}; diverged in {len(calm)} of {len(exps) - len(hot)} runs of "
-        f"the grid, and in {len(gone) - len(calm)} of {len(hot)} at ten times its highest learning rate"
+        f"exp minus full attention: {slow}; diverged in {len(diverged_in_grid)} of "
+        f"{len(exps) - len(high_rate)} runs of the grid, and in "
+        f"{len(diverged) - len(diverged_in_grid)} of {len(high_rate)} at ten times its highest learning "
+        "rate"
     )
     keys = [row["largest_key"] for row in exps if row.get("largest_key") is not None]
     words += (
@@ -94,5 +103,8 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     )
     slower = slow.low > 0
     return {
-        "C7": Verdict(holds=bool(calm) and slower if calm or slow.high < 0 else None, ours=words)
+        "C7": Verdict(
+            holds=bool(diverged_in_grid) and slower if diverged_in_grid or slow.high < 0 else None,
+            ours=words,
+        )
     }

@@ -21,23 +21,24 @@ from toeplix.config import IGNORED
 from toeplix.experiments.engine import accuracies, style, task_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.task_training import Case, best_rate, groups, tuned
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.task_training import Case, TaskRow, best_rate, groups, tuned
 from toeplix.tasks import recall as tasks
 
 CLAIMS: tuple[str, ...] = ()
-ALONE = False
+MEASURES_TIME = False
 COST = "35 minutes on two cores with --jobs 2"
 RATES = (1e-3, 4e-3)
 NAMES = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
 COMPARED = {name: MODELS[name] for name in NAMES}
-SEEDS = 2  # the middle number of pairs and longer training have all seeds
-SLOW = ("mamba2",)  # slow on a CPU, so one number of pairs only
-PATIENCE = 3  # steps of longer training as a multiple of the other parts' steps
-LONGER = ", longer"  # suffix of a part's name
-PAIRS = (16, 8, 4)  # divisors of the context
-WIDTHS = (2,)  # divisors of the width
+FEWER_SEEDS = 2  # the middle number of pairs and longer training have all seeds
+SLOW_ON_CPU = ("mamba2",)  # slow on a CPU, so one number of pairs only
+LONGER_TRAINING = 3  # steps of longer training as a multiple of the other parts' steps
+LONGER_SUFFIX = ", longer"  # suffix of a part's name
+PAIR_DIVISORS = (16, 8, 4)  # divisors of the context
+WIDTH_DIVISORS = (2,)  # divisors of the width
 SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8192, "dim": 128, "depth": 2, "context": 256, "batch": 64, "steps": 100_000,
@@ -56,7 +57,7 @@ SIZES: task_training.Sizes = {
 
 def numbers(context: int) -> list[int]:
     """Return the numbers of pairs that are compared; the last fills the context."""
-    return [max(1, context // share) for share in PAIRS]
+    return [max(1, context // share) for share in PAIR_DIVISORS]
 
 
 def others(context: int) -> dict[str, tuple[str, dict[str, int]]]:
@@ -71,7 +72,7 @@ def others(context: int) -> dict[str, tuple[str, dict[str, int]]]:
     }
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     """Return the cases; learning rates are tuned at the middle number of pairs and then kept."""
     context = SIZES[scale.name]["context"]
     several, found = numbers(context), []
@@ -80,12 +81,13 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
         case = _case(scale, name, part="pairs", task="pairs", options={"pairs": middle})
         found += tuned([case], scale, rows, RATES)
         rate = best_rate(case, scale, rows, RATES)
-        if rate is None or (name in SLOW and scale.name != "paper"):
+        if rate is None or (name in SLOW_ON_CPU and scale.name != "paper"):
             continue
         pairs: dict[str, Any] = {"part": "pairs", "task": "pairs"}
         sizes = [pairs | {"options": {"pairs": many}} for many in several if many != middle]
         sizes += [
-            pairs | {"options": {"pairs": middle}, "dim": case.dim // times} for times in WIDTHS
+            pairs | {"options": {"pairs": middle}, "dim": case.dim // times}
+            for times in WIDTH_DIVISORS
         ]
         sizes += [
             {"part": part, "task": task, "options": options}
@@ -94,13 +96,13 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
         found += [
             _case(scale, name, lr=rate, seed=seed, **each)
             for each in sizes
-            for seed in scale.seeds[:SEEDS]
+            for seed in scale.seeds[:FEWER_SEEDS]
         ]
         found += [
-            _case(scale, name, lr=rate, seed=seed, **each, steps=PATIENCE * case.steps)
+            _case(scale, name, lr=rate, seed=seed, **each, steps=LONGER_TRAINING * case.steps)
             for each in (
-                {"part": "pairs" + LONGER, "task": "pairs", "options": {"pairs": middle}},
-                {"part": "induction" + LONGER, "task": "induction"},
+                {"part": "pairs" + LONGER_SUFFIX, "task": "pairs", "options": {"pairs": middle}},
+                {"part": "induction" + LONGER_SUFFIX, "task": "induction"},
             )
             for seed in scale.seeds
         ]
@@ -124,12 +126,12 @@ def guessing(context: int, vocab: int, pairs: int, noise: int = 0, texts: int = 
     counts: dict[tuple[int, int], list[int]] = {}
     for seed in (0, 1):  # seed 0 estimates the guess, seed 1 measures its accuracy
         right = asked = 0
-        drawn = tasks.pairs(np.random.default_rng(seed), texts, context, pairs, vocab, noise)
+        batch = tasks.pairs(np.random.default_rng(seed), texts, context, pairs, vocab, noise)
         kinds = 1 + (vocab - 1) // 2
-        for inputs, labels in zip(*drawn, strict=True):
-            told = inputs[(inputs >= kinds) & (inputs < vocab)]
+        for inputs, labels in zip(*batch, strict=True):
+            values = inputs[(inputs >= kinds) & (inputs < vocab)]
             for number, place in enumerate(np.flatnonzero(labels != IGNORED)):
-                fits = told == labels[place]
+                fits = values == labels[place]
                 seen = counts.setdefault((int(place), number), [0] * pairs)
                 if seed:
                     right += bool(fits[np.argmax(seen)])
@@ -140,7 +142,7 @@ def guessing(context: int, vocab: int, pairs: int, noise: int = 0, texts: int = 
     return right / asked
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[TaskRow]) -> Table:
     """Return accuracies, and for pairs the accuracy of guessing."""
     found = []
     for group, line in accuracies.lines(rows):
@@ -152,7 +154,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 3)
     axes = drawing.subplots(3, 3).flat
     here = groups(rows, part="pairs")
@@ -165,7 +167,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     accuracies.draw(panel, both, title=f"{pairs} pairs")
     guess = guessing(both[0][0]["context"], both[0][0]["vocab"], pairs)
     panel.axhline(guess, color="grey", linewidth=1)
-    parts = ["pairs" + LONGER, *others(here[0][0]["context"]), "induction" + LONGER]
+    parts = ["pairs" + LONGER_SUFFIX, *others(here[0][0]["context"]), "induction" + LONGER_SUFFIX]
     for part in parts:
         accuracies.draw(next(axes), groups(rows, part=part), title=part)
     accuracies.along(next(axes), wide, "pairs", x="pairs", title=f"width {widest}")
@@ -173,6 +175,6 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
     """Return no verdicts: the paper makes no claim about recall."""
     return {}

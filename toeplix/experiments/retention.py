@@ -13,11 +13,13 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from toeplix.data import Store
 from toeplix.experiments.engine import (
     accuracies,
     intervals,
@@ -27,13 +29,15 @@ from toeplix.experiments.engine import (
     text_training,
 )
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import MODELS
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.models import MODELS, Settings
+from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Axes, Figure
+from toeplix.model import LanguageModel
 from toeplix.tasks import Batch
 from toeplix.tasks.copying import windows
 
-CLAIMS, ALONE = ("C9",), False
+CLAIMS, MEASURES_TIME = ("C9",), False
 COST = "15 minutes on two cores with --jobs 2"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama", "window")
 COMPARED = {name: MODELS[name] for name in NAMES}
@@ -42,7 +46,7 @@ TMM = ("paper flat", "paper 4 heads")
 DECODER: dict[str, Any] = {"arch": "masked", "heads": 4}
 MATCHED: dict[str, Any] = {"token": -1, "norm": True, "embedding": "own", "signal": "state"}
 # the settings of the authors' scripts; learning rate and batch size relative to those of the first
-PUBLISHED: dict[str, dict[str, Any]] = {
+PUBLISHED: dict[str, Settings] = {
     "paper 4 heads": {"token": -2, "embedding": "new", "decoder": DECODER},
     "hyena": {"embedding": "new", "decoder": MODELS["hyena"], "rate": 0.4, "batch": 2},
     "mamba2": {"decoder": MODELS["mamba2"], "rate": 0.2},
@@ -76,7 +80,14 @@ class Case(text_training.Sized):
     part: str = "matched"  # or "as published", "control"
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+class RetentionRow(task_training.LearningRow):
+    """Fields of a `Case` and the measurements of its decoder."""
+
+    training: str
+    probe: dict[str, Any]
+
+
+def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
     found = []
     for seed in scale.seeds:
         for training in TRAININGS:
@@ -116,7 +127,36 @@ def _published(scale: Scale, name: str, seed: int) -> Case:
     )
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+@runtime_checkable
+class Probed(task_training.Recipe, Protocol):
+    """The fields of a case that `probed` reads."""
+
+    @property
+    def context(self) -> int: ...
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def eval_sequences(self) -> int: ...
+
+    @property
+    def probe(self) -> dict[str, Any]: ...
+
+
+class ProbeFound(TypedDict):
+    """The measurements of one decoder on one encoder."""
+
+    loss: float | None
+    accuracy: float
+    curve: list[list[float]]
+    diverged: str | None
+
+
+def measure(case: Case, work: Path) -> ProbeFound:
     """Train the decoder on an encoder from `work`, which is trained first if it does not exist."""
     from toeplix import build
 
@@ -128,25 +168,32 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     return probed(encoder, decoder, case, store)
 
 
-def probed(encoder: Any, decoder: Any, case: Any, store: Any) -> dict[str, Any]:
+def probed(
+    encoder: LanguageModel, decoder: LanguageModel, case: Probed, store: Store
+) -> ProbeFound:
     """Train a decoder on an encoder; return its loss in nats and accuracy on validation text."""
     from toeplix.tasks.probes import Autoencoder
 
     model = Autoencoder(encoder, decoder, frozen=True, **case.probe)
 
-    def at(place: int, tokens: Any) -> Batch:
+    def at(place: int, tokens: NDArray[np.integer]) -> Batch:
         texts = windows(np.random.default_rng(place), tokens, case.batch, case.context)
         return Batch(texts, texts)
 
     count = max(1, case.eval_sequences // case.batch)
-    held = [at(task_training.HELD + number, store.val.tokens) for number in range(count)]
+    held = [at(task_training.FIRST_VAL_SEED + number, store.val.tokens) for number in range(count)]
     found = task_training.fit(
         model, case, lambda step: at(case.seed * 10**6 + step, store.train.tokens), held
     )
-    return {name: found[name] for name in ("loss", "accuracy", "curve", "diverged")}
+    return {
+        "loss": found["loss"],
+        "accuracy": found["accuracy"],
+        "curve": found["curve"],
+        "diverged": found["diverged"],
+    }
 
 
-def trained_encoder(case: Case, work: Path) -> Any:
+def trained_encoder(case: Case, work: Path) -> LanguageModel:
     """Return the encoder that is probed, with its trained weights."""
     from toeplix import build, load
 
@@ -158,12 +205,14 @@ def trained_encoder(case: Case, work: Path) -> Any:
     own |= {"steps": case.learned, "lr": case.encoder_lr, "batch": case.encoder_batch}
     if case.training == "copy":
         twice = own | {"task": "repeated", "options": {}, "context": 2 * case.context}
-        return task_training.trained(task_training.Case(**twice), work)[0]
+        model, _ = task_training.trained(task_training.Case(**twice), work)
+        assert isinstance(model, LanguageModel)  # this task trains no autoencoder
+        return model
     run = text_training.run_of(text_training.Sized(**own), work)
     return load(text_training.trained(run, work) / "model")
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[RetentionRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3)
     axes = drawing.subplots(1, 3)
     for place, training in enumerate(TRAININGS):
@@ -177,20 +226,22 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def _dots(axes: Any, rows: list[Row], *, shift: float, label: str) -> None:
+def _dots(axes: Axes, rows: list[RetentionRow], *, shift: float, label: str) -> None:
     names = list(COMPARED)
-    shown = [row for row in rows if row["loss"] is not None]
-    places = [names.index(row["model"]) + shift for row in shown]
-    axes.plot([row["loss"] for row in shown], places, "o", markersize=4, label=label)
+    losses = [row["loss"] for row in rows if row["loss"] is not None]
+    places = [names.index(row["model"]) + shift for row in rows if row["loss"] is not None]
+    axes.plot(losses, places, "o", markersize=4, label=label)
     axes.set_yticks(range(len(names)), names, fontsize=7)
     style.finish(axes, x="loss (nats per token); dotted: no state", y="", title="matched protocol")
 
 
-def _by_model(rows: list[Row], part: str) -> Iterable[list[Row]]:
+def _by_model(rows: list[RetentionRow], part: str) -> Iterable[list[RetentionRow]]:
     return [chosen(rows, name, "language", part) for name in COMPARED]
 
 
-def chosen(rows: list[Row], name: str, training: str, part: str = "matched") -> list[Row]:
+def chosen(
+    rows: list[RetentionRow], name: str, training: str, part: str = "matched"
+) -> list[RetentionRow]:
     return [
         row
         for row in rows
@@ -198,7 +249,7 @@ def chosen(rows: list[Row], name: str, training: str, part: str = "matched") -> 
     ]
 
 
-def alone(rows: list[Row], signal: str = "none") -> dict[int, float]:
+def control_losses(rows: list[RetentionRow], signal: str = "none") -> dict[int, float]:
     """Return the losses of the control decoders (by default those without a hidden state), by seed."""
     controls = [row for row in rows if row["part"] == "control"]
     return task_training.by_seed(
@@ -206,10 +257,10 @@ def alone(rows: list[Row], signal: str = "none") -> dict[int, float]:
     )
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[RetentionRow]) -> Table:
     """Return loss, bits kept per token, their share of all bits, and accuracy."""
-    nothing = alone(rows)
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    nothing = control_losses(rows)
+    groups: dict[tuple[str, ...], list[RetentionRow]] = {}
     for row in rows:
         signal = row["probe"]["signal"] if row["part"] == "control" else ""
         groups.setdefault((row["part"], signal, row["model"], row["training"]), []).append(row)
@@ -228,7 +279,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
     losses = {
         (name, training): task_training.by_seed(chosen(rows, name, training), "loss")
         for name in COMPARED
@@ -251,7 +302,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
         more = intervals.difference(losses[best, "language"], losses[other, "language"])
         answers.append(intervals.below(more))
         words.append(f"{best} minus {other} {more}{_theirs(rows, other)}")
-    nothing = alone(rows)
+    nothing = control_losses(rows)
     control = f"; without hidden state {intervals.mean(list(nothing.values()))}" if nothing else ""
     return {
         "C9": Verdict(
@@ -261,7 +312,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     }
 
 
-def _theirs(rows: list[Row], other: str) -> str:
+def _theirs(rows: list[RetentionRow], other: str) -> str:
     """Return the difference of losses under the paper's protocol, which is not matched, as text."""
     here, there = (
         task_training.by_seed(chosen(rows, name, "language", "as published"), "loss")

@@ -13,12 +13,13 @@ from typing import Any
 from toeplix.experiments.engine import style, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_training import Case, best_rate
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.text_training import Case, TextRow, best_rate
 
 CLAIMS: tuple[str, ...] = ()
-ALONE = False
+MEASURES_TIME = False
 COST = "8 minutes on two cores with --jobs 2"
 COMPARED = ("toeplitz", "llama")
 WIDTHS = (0.5, 1, 1.5)  # multiples of the scale's width
@@ -28,7 +29,7 @@ RESAMPLES = 200
 BOUNDS = {"E": (-5, 3), "A": (-8, 3), "a": (0, 2), "B": (-8, 3), "b": (0, 2)}
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     compared = {name: MODELS[name] for name in COMPARED}
     found = [
         case for case in text_training.tuned(scale, compared, rows) if case.seed == scale.seeds[0]
@@ -51,19 +52,19 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
 measure = text_training.measure
 
 
-def sizes_of(row: Row) -> tuple[float, float]:
+def sizes_of(row: TextRow) -> tuple[float, float]:
     """Return the number of parameters of the blocks and the number of training tokens."""
     outside = 2 * row["dim"] * row["vocab"]
     return row["parameters"] - outside, row["steps"] * row["batch"] * row["context"]
 
 
-def fit(rows: list[Row]) -> dict[str, float]:
+def fit(rows: list[TextRow]) -> dict[str, float]:
     """Fit L = E + A / N^a + B / D^b to the rows of one model; return E, a and b."""
     import numpy as np
     from scipy.optimize import least_squares
 
     sizes = np.array([sizes_of(row) for row in rows])
-    loss = np.log([row["loss"] for row in rows])
+    loss = np.log([row["loss"] for row in rows if row["loss"] is not None])
     scaled = np.log(sizes / sizes.mean(0))
 
     def gaps(theta: Any) -> Any:
@@ -85,23 +86,23 @@ def said(name: str, value: float) -> str:
     return "open" if min(abs(searched - end) for end in BOUNDS[name]) < 0.01 else f"{value:.2f}"
 
 
-def bootstrap(rows: list[Row]) -> dict[str, tuple[float, float]]:
+def bootstrap(rows: list[TextRow]) -> dict[str, tuple[float, float]]:
     """Return the 2.5% and 97.5% percentiles of each constant over resampled runs."""
     import numpy as np
 
     dice = random.Random(0)
-    drawn = [fit(dice.choices(rows, k=len(rows))) for _ in range(RESAMPLES)]
+    fits = [fit(dice.choices(rows, k=len(rows))) for _ in range(RESAMPLES)]
     return {
-        name: tuple(np.percentile([each[name] for each in drawn], [2.5, 97.5]))
+        name: tuple(np.percentile([each[name] for each in fits], [2.5, 97.5]))
         for name in ("E", "a", "b")
     }
 
 
-def grid(rows: list[Row], name: str) -> list[Row]:
+def grid(rows: list[TextRow], name: str) -> list[TextRow]:
     return [row for row in rows if row["model"] == name and row["part"] == "grid" and row["loss"]]
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[TextRow]) -> Table:
     found = []
     for name in COMPARED:
         cells = {(row["dim"], row["steps"]) for row in grid(rows, name)}
@@ -116,7 +117,7 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     drawing = style.canvas(2)
     axes = drawing.subplots(1, 2)
     for name in COMPARED:
@@ -130,5 +131,5 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TextRow]) -> dict[str, Verdict]:
     return {}

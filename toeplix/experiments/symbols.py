@@ -5,18 +5,18 @@ plot; the experiment `index` certifies them.
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from toeplix.experiments.engine import style, trained_filters
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.trained_filters import Case, groups, rounded
 
 CLAIMS: tuple[str, ...] = ()
-ALONE = False
+MEASURES_TIME = False
 COST = "seconds after `index`"
 COLUMNS = 4
 
@@ -26,7 +26,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return [case for case in trained_filters.cases(scale, rows) if case.seed == scale.seeds[0]]
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     """Return the taps of every filter, and the minimum and maximum of its |symbol|."""
     from toeplix.reports.filters import layers
     from toeplix.spectral import symbol
@@ -42,18 +42,18 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
     return {"filters": found}
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     from matplotlib import colormaps
 
     from toeplix.reports.symbol_plot import draw_symbols
 
-    shown = groups(rows)
-    lines = -(-len(shown) // COLUMNS)
+    by_label = groups(rows)
+    lines = -(-len(by_label) // COLUMNS)
     drawing = style.canvas(COLUMNS, lines, width=3.0, height=3.0)
     axes = list(drawing.subplots(lines, COLUMNS, squeeze=False).flat)
-    for panel in axes[len(shown) :]:
+    for panel in axes[len(by_label) :]:
         panel.set_axis_off()
-    for panel, (name, group) in zip(axes, shown.items(), strict=False):
+    for panel, (name, group) in zip(axes, by_label.items(), strict=False):
         filters = group[0]["filters"]
         kernels = [torch.tensor(entry["taps"], dtype=torch.float64) for entry in filters]
         colours = [colormaps["viridis"](k / max(1, len(kernels) - 1)) for k in range(len(kernels))]
@@ -62,7 +62,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     return [
         {
             "model": name,

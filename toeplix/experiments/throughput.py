@@ -9,15 +9,15 @@ at a time to limit memory: its time ratios hold for this device only, and its me
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from toeplix.experiments.engine import style
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS, model
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
 
-CLAIMS, ALONE = ("C18",), True
+CLAIMS, MEASURES_TIME = ("C18",), True
 COST = "5 minutes on two idle cores"
 COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "masked", "hyena", "llama", "mamba2")
 BATCH, CONTEXT = 8, 512
@@ -53,7 +53,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     ]
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+def measure(case: Case, work: Path) -> Found:
     from toeplix.profiling import timing
     from toeplix.profiling.bench.training import prepare
 
@@ -85,7 +85,7 @@ def _spread(times: list[float], base: list[float]) -> list[float]:
     return [min(ratios), max(ratios)]
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[Row], published: list[Row]) -> Figure:
     drawing = style.canvas(2)
     axes = drawing.subplots(1, 2)
     for place, what in zip(axes, ("ratio", "memory"), strict=True):
@@ -114,7 +114,7 @@ def relative(row: Row, name: str, what: str) -> float | None:
     return own / base if own and base else None
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[Row]) -> Table:
     return [
         {
             "width": row["dim"],

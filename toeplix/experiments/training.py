@@ -7,21 +7,28 @@ machines); twice the context at the same number of tokens per step. Learning rat
 width and kept in the other parts.
 """
 
-from typing import Any
-
 from toeplix.experiments.engine import curves, equal_cost, intervals, style, text_training
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import MODELS, model
+from toeplix.experiments.engine.models import MODELS, Settings, model
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_training import Case, at_best, best_rate
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.text_training import Case, TextRow, at_best, best_rate
 
-CLAIMS, ALONE = ("C1", "C2", "C8"), False
+CLAIMS, MEASURES_TIME = ("C1", "C2", "C8"), False
 COST = "50 minutes on two shared cores with --jobs 2"
 ANCHOR = "hyena"
 COSTS: dict[str, equal_cost.Cost] = {"compute": equal_cost.compute, "memory": equal_cost.memory}
-COSTLY = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama")
-FEWER = ("toeplitz", "paper flat", "hyena", "llama")  # used where all models would take too long
+EQUAL_COST_MODELS = (
+    "toeplitz",
+    "paper flat",
+    "paper 4 heads",
+    "masked",
+    "hyena",
+    "mamba2",
+    "llama",
+)
+DOUBLE_CONTEXT_MODELS = ("toeplitz", "paper flat", "hyena", "llama")  # all would take too long
 PUBLISHED = {
     "paper flat": 2,
     "paper 4 heads": 2,
@@ -30,10 +37,10 @@ PUBLISHED = {
     "mamba2": 0.5,
 }  # multiples of the scale's width
 TMM = ("paper flat", "paper 4 heads")
-SIMILAR = 0.02  # difference in nats per token up to which losses count as similar
+SIMILAR_LOSS = 0.02  # difference in nats per token up to which losses count as similar
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     found = text_training.tuned(scale, MODELS, rows)
     for name, settings in MODELS.items():
         rate = best_rate(rows, name, settings, scale)
@@ -45,17 +52,17 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     return found
 
 
-def parts(scale: Scale, name: str, settings: dict[str, Any]) -> dict[str, dict[str, int]]:
+def parts(scale: Scale, name: str, settings: Settings) -> dict[str, dict[str, int]]:
     """Return the sizes that differ from the scale's, by part."""
     common = {"depth": scale.depth, "context": scale.context, "vocab": scale.vocab}
     anchor = model(MODELS[ANCHOR], dim=scale.dim, **common)
     found: dict[str, dict[str, int]] = {}
-    if name in COSTLY:
+    if name in EQUAL_COST_MODELS:
         for part, cost in COSTS.items():
             found[part] = {"dim": equal_cost.width(settings, anchor, cost, scale.batch)}
     if name in PUBLISHED:
         found["published ratio"] = {"dim": int(scale.dim * PUBLISHED[name])}
-    if name in FEWER:
+    if name in DOUBLE_CONTEXT_MODELS:
         found["double context"] = {"context": scale.context * 2, "batch": max(1, scale.batch // 2)}
     return found
 
@@ -63,7 +70,7 @@ def parts(scale: Scale, name: str, settings: dict[str, Any]) -> dict[str, dict[s
 measure = text_training.measure
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
     for place, along in zip(axes[0], curves.AXES, strict=True):
@@ -77,7 +84,7 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
 table = curves.table
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TextRow]) -> dict[str, Verdict]:
     found = {}
     if verdict := _against(rows, ("hyena", "mamba2"), lower=True):
         found["C1"] = verdict
@@ -93,7 +100,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     return found
 
 
-def _against(rows: list[Row], others: tuple[str, ...], *, lower: bool) -> Verdict | None:
+def _against(rows: list[TextRow], others: tuple[str, ...], *, lower: bool) -> Verdict | None:
     """Compare the better of the paper's two TMMs (flat, 4 heads), and our default, with other models."""
     answers, words = [], []
     for part in COSTS:
@@ -103,14 +110,16 @@ def _against(rows: list[Row], others: tuple[str, ...], *, lower: bool) -> Verdic
             if len(known) < len(gaps):
                 return None
             gap = min((known[name] for name in TMM), key=lambda each: each.value)
-            answers.append(intervals.below(gap, SIMILAR) if lower else intervals.below(gap.flipped))
+            answers.append(
+                intervals.below(gap, SIMILAR_LOSS) if lower else intervals.below(gap.flipped)
+            )
             words.append(
                 f"equal {part}, TMM minus {other}: {gap} (our default: {known['toeplitz']})"
             )
     return Verdict(holds=intervals.every(*answers), ours="; ".join(words))
 
 
-def rate_spread(rows: list[Row]) -> dict[str, float]:
+def rate_spread(rows: list[TextRow]) -> dict[str, float]:
     """Return the highest minus the lowest loss over the grid of learning rates, per model, first seed."""
     first = min((row["seed"] for row in rows), default=0)
     grid: dict[str, dict[float, float]] = {}
@@ -124,6 +133,6 @@ def rate_spread(rows: list[Row]) -> dict[str, float]:
     }
 
 
-def _factor(rows: list[Row]) -> float:
+def _factor(rows: list[TextRow]) -> float:
     rates = {row["lr"] for row in rows}
     return max(rates) / min(rates)

@@ -5,23 +5,23 @@ Toeplitz layers in sequence, flat and with 4 heads; 1 to 16 heads; 1 to 16 kerne
 """
 
 import statistics
-from typing import Any
 
 from toeplix.experiments.engine import curves, intervals, style, text_training
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS
+from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_training import Case, at_best
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.text_training import Case, TextRow, at_best
 
-CLAIMS, ALONE = ("C4", "C5"), False
+CLAIMS, MEASURES_TIME = ("C4", "C5"), False
 COST = "20 minutes on two cores with --jobs 2"
 NUMBERS = (1, 2, 4, 8, 16)
 BASE = "flat"
 
 
-def compared() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {BASE: PAPER_FLAT}
+def compared() -> dict[str, Settings]:
+    found: dict[str, Settings] = {BASE: PAPER_FLAT}
     found |= {f"{number} heads": PAPER_FLAT | {"heads": number} for number in NUMBERS}
     found |= {f"{number} kernels": PAPER_FLAT | {"kernels": number} for number in NUMBERS[1:]}
     found["two layers"] = PAPER_FLAT | {"sequential": 2}
@@ -29,7 +29,7 @@ def compared() -> dict[str, dict[str, Any]]:
     return found
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     return text_training.tuned(scale, compared(), rows)
 
 
@@ -37,7 +37,7 @@ measure = text_training.measure
 table = curves.table
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3)
     axes = drawing.subplots(1, 3)
     groups = at_best(rows)
@@ -45,15 +45,15 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
         known = {n: groups[_name(kind, n)] for n in NUMBERS if _name(kind, n) in groups}
         if not known:
             continue
-        shown = {"color": colour, "marker": "o", "markersize": 3, "alpha": 0.8}
+        line_style = {"color": colour, "marker": "o", "markersize": 3, "alpha": 0.8}
         for seed in range(max(map(len, known.values()))):
             points = [(n, row["loss"]) for n, group in known.items() for row in group[seed:][:1]]
-            axes[0].plot(*zip(*points, strict=True), label=None if seed else kind, **shown)
+            axes[0].plot(*zip(*points, strict=True), label=None if seed else kind, **line_style)
         middle = [
             (statistics.median(row["relative_time"] for row in group), _mean_loss(group))
             for group in known.values()
         ]
-        axes[1].plot(*zip(*middle, strict=True), label=kind, **shown)
+        axes[1].plot(*zip(*middle, strict=True), label=kind, **line_style)
         for number, point in zip(known, middle, strict=True):
             axes[1].annotate(str(number), point, xytext=(3, 3), textcoords="offset points", size=7)
     axes[0].set_xscale("log", base=2)
@@ -64,15 +64,15 @@ def figure(rows: list[Row], published: list[Row]) -> Any:
     return drawing
 
 
-def _mean_loss(rows: list[Row]) -> float:
-    return statistics.fmean(row["loss"] for row in rows)
+def _mean_loss(rows: list[TextRow]) -> float:
+    return statistics.fmean(text_training.losses(rows).values())
 
 
 def _name(kind: str, number: int) -> str:
     return BASE if kind == "kernels" and number == 1 else f"{number} {kind}"
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TextRow]) -> dict[str, Verdict]:
     found = {}
     gaps = {
         "flat": curves.gap(rows, BASE, "two layers"),

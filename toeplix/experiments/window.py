@@ -5,22 +5,21 @@ attention: in its library a query sees its own bucket and the whole bucket befor
 the whole context. Both readings are measured: a true window of n/2, and full attention ("llama").
 """
 
-from typing import Any
-
 from toeplix.experiments.engine import curves, intervals, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_training import Case
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.text_training import Case, TextRow
 
-CLAIMS, ALONE = ("C3",), False
+CLAIMS, MEASURES_TIME = ("C3",), False
 COST = "15 minutes on two cores with --jobs 2, less after `training`"
 FRACTIONS = (8, 4, 2)
 TOEPLITZ = ("toeplitz", "paper flat", "paper 4 heads")
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     compared = {name: MODELS[name] for name in (*TOEPLITZ, "llama")}
     for fraction in FRACTIONS:
         settings = {"arch": "window", "window": scale.context // fraction}
@@ -32,11 +31,11 @@ measure = text_training.measure
 table = curves.table
 
 
-def figure(rows: list[Row], published: list[Row]) -> Any:
+def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     return curves.pair(rows, published, "true windows, and full attention")
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[TextRow]) -> dict[str, Verdict]:
     """Judge C3 by the loss after equal steps; steps of windowed attention do not take less time."""
     answers, words = [], []
     for other in ("window n/2", "llama"):

@@ -8,7 +8,7 @@ from toeplix.experiments import EXPERIMENTS, load
 from toeplix.experiments.engine import rows
 from toeplix.experiments.engine.claims import CLAIMS, Verdict
 from toeplix.experiments.engine.collect import results_file
-from toeplix.experiments.engine.report import NOT_YET, SHOWN, figure_file
+from toeplix.experiments.engine.report import NOT_YET, REPORTED_SCALES, figure_file
 from toeplix.files import printable, reading
 
 Verdicts = dict[str, dict[str, dict[str, Verdict]]]  # claim -> scale -> experiment
@@ -24,7 +24,8 @@ def table(results: Path, figures: Path) -> dict[str, Any]:
     where = f"from the rows in {results}"
     absent = (
         f"No results here: there is no {results}. The claims stand below without a verdict; start "
-        "`toeplix explore` in a checkout of the repository, or measure some with `toeplix run`."
+        "`toeplix explore` in a checkout of the repository, or measure some with "
+        "`toeplix experiment run`."
     )
     return {
         "note": where if present else absent,
@@ -57,7 +58,7 @@ def _verdicts(results: Path, stamp: tuple[Any, ...]) -> tuple[Verdicts, list[str
     """Seconds of work, done again when a file of rows has changed. Damaged files are told beside it."""
     found: Verdicts = {name: {} for name in CLAIMS}
     problems = []
-    for scale in SHOWN:
+    for scale in REPORTED_SCALES:
         for name in EXPERIMENTS:
             file = results_file(name, scale, results)
             try:
@@ -80,7 +81,9 @@ def _stamp(results: Path) -> tuple[Any, ...]:
 def drawn(figures: Path) -> dict[tuple[str, str], Path]:
     """Figures of experiments that lie in a directory, known by name alone."""
     files = {
-        (name, scale): figure_file(name, scale, figures) for name in EXPERIMENTS for scale in SHOWN
+        (name, scale): figure_file(name, scale, figures)
+        for name in EXPERIMENTS
+        for scale in REPORTED_SCALES
     }
     return {key: file for key, file in files.items() if file.is_file()}
 

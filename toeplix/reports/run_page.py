@@ -1,4 +1,4 @@
-"""The report of a training run as one self-contained HTML file: `toeplix report RUN --html`.
+"""A training run as one self-contained HTML file: `toeplix page RUN`.
 
 Figures are SVG elements in the colour of the text, so they suit light and dark themes (html.py).
 """
@@ -25,7 +25,7 @@ from toeplix.training.summary import facts, latest_sample
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAME = "report.html"
+NAME = "page.html"
 TRAINING, VALIDATION = "#3b8ec4", "#d5722b"
 PANELS = 24  # filters whose symbols are drawn
 POINTS = 1500  # of one symbol in the file, about
@@ -38,7 +38,7 @@ def write(folder: Path, target: Path | None = None, *, overwrite: bool = False) 
     check_output(target, overwrite=overwrite)
     rows = _rows(folder)
     if not rows:
-        raise ValueError(f"{folder} has no rows in metrics.jsonl yet: there is nothing to report")
+        raise ValueError(f"{folder} has no rows in metrics.jsonl yet: there is nothing to show")
     text = page(folder, run, rows)
     return write_output(
         target, lambda aside: aside.write_text(text, encoding="utf-8"), overwrite=overwrite

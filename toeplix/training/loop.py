@@ -4,7 +4,7 @@
     metrics.jsonl     metrics, one JSON object per line (logs.py); also samples.txt, tensorboard/
     checkpoints/      step-N: complete or absent (checkpoints.py)
     model/            the trained model, for toeplix.load, with its tokenizer
-    report.md         summary of the finished run (summary.py)
+    summary.md        summary of the finished run (summary.py)
 
 Everything that a step does is a function of (run, step): its batches (batches.py), random numbers and
 learning rate. So a checkpoint needs only weights, optimizer state and the step number, and a run that

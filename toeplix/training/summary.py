@@ -1,4 +1,4 @@
-"""report.md: the summary of a finished run."""
+"""summary.md: the summary of a finished run."""
 
 import sys
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from toeplix.files import open_input, replace_file
 from toeplix.training.logs import SAMPLES, read
 from toeplix.training.run import Run
 
-REPORT = "report.md"
+SUMMARY = "summary.md"
 MAX_TABLE_LINES = 12  # maximum number of lines in a table
 
 
 def summarise(
     run: Run, folder: Path, processes: int, say: Callable[[str], None] | None = None
 ) -> Path:
-    """Write report.md from what lies in the directory of a run; damaged rows are said and left out."""
+    """Write summary.md from what lies in the directory of a run; damaged rows are said and left out."""
     rows = read(folder, say)
-    lines = ["# Training report", "", "| | |", "|---|---|"]
+    lines = ["# Training run", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in facts(run, rows, processes).items()]
     trained = [row for row in rows if "loss" in row]
     held = [row for row in rows if "val_loss" in row]
@@ -32,8 +32,8 @@ def summarise(
         indented = "\n".join(f"    {line}" for line in sample.splitlines())
         lines += ["", "## A sample", "", indented]
     text = "\n".join(lines) + "\n"
-    replace_file(folder / REPORT, lambda aside: aside.write_text(text, encoding="utf-8"))
-    return folder / REPORT
+    replace_file(folder / SUMMARY, lambda aside: aside.write_text(text, encoding="utf-8"))
+    return folder / SUMMARY
 
 
 def facts(run: Run, rows: list[dict[str, Any]], processes: int | None = None) -> dict[str, str]:

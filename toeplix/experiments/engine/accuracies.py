@@ -1,17 +1,26 @@
 """Plots and tables of task training: accuracy during training, and steps to the target accuracy."""
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toeplix.experiments.engine import intervals, style
-from toeplix.experiments.engine.rows import Row
-from toeplix.experiments.engine.task_training import TARGET, by_seed, groups
+from toeplix.experiments.engine.rows import Table
+from toeplix.experiments.engine.style import Axes
+from toeplix.experiments.engine.task_training import (
+    TARGET_ACCURACY,
+    LearningRow,
+    TaskRow,
+    by_seed,
+    groups,
+)
 
 ACCURACY = "validation accuracy"
 
 
-def draw(axes: Any, found: Iterable[list[Row]], *, title: str = "", samples: bool = False) -> None:
+def draw(
+    axes: Axes, found: Iterable[Sequence[LearningRow]], *, title: str = "", samples: bool = False
+) -> None:
     """Plot the accuracy during training, one line per seed."""
     for group in found:
         for number, row in enumerate(row for row in group if row["curve"]):
@@ -19,18 +28,25 @@ def draw(axes: Any, found: Iterable[list[Row]], *, title: str = "", samples: boo
                 (step * (row["batch"] if samples else 1), right) for step, _, right in row["curve"]
             ]
             label = None if number else row["model"]
-            shown = style.look(row["model"], label=label, markersize=2.5, alpha=0.8)
-            axes.plot(*zip(*points, strict=True), **shown)
+            line_style = style.look(row["model"], label=label, markersize=2.5, alpha=0.8)
+            axes.plot(*zip(*points, strict=True), **line_style)
     style.finish(axes, x="samples" if samples else "steps", y=ACCURACY, title=title)
 
 
 def along(
-    axes: Any, found: Iterable[list[Row]], field: str, *, x: str, title: str = "", y: str = ACCURACY
+    axes: Axes,
+    found: Iterable[list[TaskRow]],
+    field: str,
+    *,
+    x: str,
+    title: str = "",
+    y: str = ACCURACY,
 ) -> None:
     """Plot the final accuracy against a size: means, with error bars from the worst to the best seed."""
     lines: dict[str, list[tuple[float, list[float]]]] = {}
     for group in found:
-        place = group[0].get(field, group[0]["options"].get(field))
+        row: Mapping[str, Any] = group[0]
+        place = row.get(field, row["options"].get(field))
         values = [row["accuracy"] for row in group]
         lines.setdefault(group[0]["model"], []).append((place, values))
     for name, points in lines.items():
@@ -44,7 +60,7 @@ def along(
     style.finish(axes, x=x, y=y, title=title)
 
 
-def steps_to_target(rows: list[Row]) -> str:
+def steps_to_target(rows: list[TaskRow]) -> str:
     """Return the steps to the target as text, with an interval and the number of successful seeds."""
     solved = list(by_seed(rows, "solved").values())
     if not solved:
@@ -55,12 +71,12 @@ def steps_to_target(rows: list[Row]) -> str:
     return f"{mean.value:.0f}{wide}{several}"
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: list[TaskRow]) -> Table:
     """Return a table of the final accuracy of every model, by part."""
     return [line for _, line in lines(rows)]
 
 
-def lines(rows: list[Row]) -> list[tuple[list[Row], dict[str, Any]]]:
+def lines(rows: list[TaskRow]) -> list[tuple[list[TaskRow], dict[str, object]]]:
     """Return the lines of the table, each with the rows that it summarises."""
     found = []
     parts = list(dict.fromkeys(row["part"] for row in rows))
@@ -77,7 +93,7 @@ def lines(rows: list[Row]) -> list[tuple[list[Row], dict[str, Any]]]:
             "width": row["dim"],
             "learning rate": f"{row['lr']:g}",
             "accuracy": str(intervals.mean([each["accuracy"] for each in group])),
-            f"steps to {TARGET:.0%}": steps_to_target(group),
+            f"steps to {TARGET_ACCURACY:.0%}": steps_to_target(group),
         }
         if longer := list(by_seed(group, "longer").values()):
             line["twice as long"] = str(intervals.mean(longer))
@@ -85,13 +101,15 @@ def lines(rows: list[Row]) -> list[tuple[list[Row], dict[str, Any]]]:
     return found
 
 
-def one(rows: list[Row], **wanted: Any) -> list[Row]:
+def one(rows: list[TaskRow], **wanted: object) -> list[TaskRow]:
     """Return the first group of rows with these fields, or an empty list."""
     found = groups(rows, **wanted)
     return found[0] if found else []
 
 
-def gap(first: list[Row], second: list[Row], name: str = "area") -> intervals.Interval | None:
+def gap(
+    first: list[TaskRow], second: list[TaskRow], name: str = "area"
+) -> intervals.Interval | None:
     """Return field `name` of `first` minus that of `second`, paired by seed; None if one is missing."""
     here, there = by_seed(first, name), by_seed(second, name)
     return intervals.difference(here, there) if set(here) & set(there) else None

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
 
 from toeplix.data.workers import follow_parent
 from toeplix.experiments import load
@@ -26,9 +25,9 @@ from toeplix.files import ensure_directory
 from toeplix.files.locking import locked
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
-TRIES = 20  # maximum number of rounds; cases of a round may depend on rows of the round before
+MAX_ROUNDS = 20  # maximum number of rounds; cases of a round may depend on rows of the round before
 
-Report = Callable[[dict[str, Any], int, int], None]  # (row written, cases done, cases known so far)
+Report = Callable[[rows.StoredRow, int, int], None]  # (row written, cases done, cases known so far)
 
 
 def results_file(name: str, scale: str, results: Path = RESULTS) -> Path:
@@ -52,9 +51,9 @@ def collect(
         ensure_directory(file.parent),
         ensure_directory(work),
         locked(file.parent),
-        workers(1 if experiment.ALONE else jobs) as measure_all,
+        workers(1 if experiment.MEASURES_TIME else jobs) as measure_all,
     ):
-        for _ in range(TRIES):
+        for _ in range(MAX_ROUNDS):
             present = known(experiment.Case, file)
             with rows.interpreting(file):
                 cases = experiment.cases(scale, rows.flat(file))
@@ -77,7 +76,7 @@ def collect(
     return rows.flat(file)
 
 
-def known(kind: type, file: Path) -> dict[str, dict[str, Any]]:
+def known(kind: type, file: Path) -> dict[str, rows.StoredRow]:
     """Return rows by case; missing fields get defaults, and rows with unknown fields are dropped."""
     found = {}
     for row in rows.read(file).values():
@@ -86,12 +85,12 @@ def known(kind: type, file: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def measured(name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:
+def measured(name: str, fields: rows.Fields, work: Path) -> rows.StoredRow:
     """One case to its row, whatever happens; a package that is not installed is no result."""
     experiment = load(name)
     start = time.monotonic()
     try:
-        outcome: dict[str, Any] = {"found": experiment.measure(experiment.Case(**fields), work)}
+        outcome: rows.StoredRow = {"found": experiment.measure(experiment.Case(**fields), work)}
     except ModuleNotFoundError:
         raise
     except Exception as problem:  # recorded; others go on
@@ -100,7 +99,7 @@ def measured(name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:
     return {"case": fields, **outcome, "seconds": seconds, **rows.provenance()}
 
 
-Measure = Callable[[str, list[dict[str, Any]], Path], Iterator[dict[str, Any]]]
+Measure = Callable[[str, list[rows.Fields], Path], Iterator[rows.StoredRow]]
 
 
 @contextlib.contextmanager
@@ -130,7 +129,7 @@ class _Slot:
         spawn = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(self.threads,))
 
-    def measure(self, name: str, fields: dict[str, Any], work: Path) -> dict[str, Any]:
+    def measure(self, name: str, fields: rows.Fields, work: Path) -> rows.StoredRow:
         with self.changing:
             if self.closed:
                 raise RuntimeError("closed")
@@ -151,15 +150,15 @@ class _Slot:
             self.pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _here(name: str, cases: list[dict[str, Any]], work: Path) -> Iterator[dict[str, Any]]:
+def _here(name: str, cases: list[rows.Fields], work: Path) -> Iterator[rows.StoredRow]:
     for fields in cases:
         yield measured(name, fields, work)
 
 
 def _side_by_side(
-    slots: list[_Slot], name: str, cases: list[dict[str, Any]], work: Path
-) -> Iterator[dict[str, Any]]:
-    ended: queue.SimpleQueue[dict[str, Any] | ModuleNotFoundError] = queue.SimpleQueue()
+    slots: list[_Slot], name: str, cases: list[rows.Fields], work: Path
+) -> Iterator[rows.StoredRow]:
+    ended: queue.SimpleQueue[rows.StoredRow | ModuleNotFoundError] = queue.SimpleQueue()
     waiting = list(reversed(cases))
 
     def drive(slot: _Slot) -> None:
@@ -176,7 +175,8 @@ def _side_by_side(
                 error = f"{type(problem).__name__}: {problem}"
                 if isinstance(problem, BrokenProcessPool):
                     error = "its process died: too little memory?"
-                ended.put({"case": fields, "error": error, "seconds": 0, **rows.provenance()})
+                row: rows.StoredRow = {"case": fields, "error": error, "seconds": 0}
+                ended.put({**row, **rows.provenance()})
 
     for slot in slots[: len(cases)]:
         threading.Thread(target=drive, args=(slot,), daemon=True).start()

@@ -1,32 +1,36 @@
 """Plots and tables of training runs: curves of validation loss, and final losses."""
 
 import statistics
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from toeplix.experiments.engine import intervals, style
-from toeplix.experiments.engine.rows import Row
-from toeplix.experiments.engine.text_training import at_best, losses
+from toeplix.experiments.engine.rows import Row, Table
+from toeplix.experiments.engine.style import Axes, Figure
+from toeplix.experiments.engine.text_training import TextRow, at_best, losses
 
 LOSS = "validation loss (nats per token)"
-AXES: dict[str, Callable[[Row, int], float]] = {
+AXES: dict[str, Callable[[TextRow, float], float]] = {
     "steps": lambda row, step: step,
     "FLOPs": lambda row, step: step * row["flops_per_step"],
     "time (steps of the paper's flat TMM)": lambda row, step: step * row["relative_time"],
 }
 
 
-def draw(axes: Any, rows: list[Row], along: str, *, title: str = "", part: str = "") -> None:
+def draw(
+    axes: Axes, rows: Sequence[TextRow], along: str, *, title: str = "", part: str = ""
+) -> None:
     """Plot the validation loss of each model at its best learning rate, one line per seed."""
     for name, group in at_best(rows, part).items():
         for number, row in enumerate(row for row in group if row["curve"]):
             points = [(AXES[along](row, step), loss) for step, loss in row["curve"]]
-            shown = style.look(name, label=None if number else name, markersize=2.5, alpha=0.8)
-            axes.plot(*zip(*points, strict=True), **shown)
+            line_style = style.look(name, label=None if number else name, markersize=2.5, alpha=0.8)
+            axes.plot(*zip(*points, strict=True), **line_style)
     style.finish(axes, x=along, y=LOSS, title=title)
 
 
-def ends(axes: Any, groups: dict[str, list[Row]], *, title: str = "", width: bool = False) -> None:
+def ends(
+    axes: Axes, groups: dict[str, list[TextRow]], *, title: str = "", width: bool = False
+) -> None:
     """Plot final losses, one dot per seed, with a line at their mean."""
     for place, (name, group) in enumerate(groups.items()):
         values = list(losses(group).values())
@@ -39,17 +43,17 @@ def ends(axes: Any, groups: dict[str, list[Row]], *, title: str = "", width: boo
     style.finish(axes, x=LOSS, y="", title=title)
 
 
-def published(axes: Any, rows: list[Row], *, title: str = "published, from logs") -> None:
+def published(axes: Axes, rows: list[Row], *, title: str = "published, from logs") -> None:
     """Plot the authors' published curves with hollow markers."""
     for row in rows:
         hollow = {"markerfacecolor": "none", "markersize": 4, "linewidth": 0.8}
-        shown = style.look(row["model"], label=row["label"], **hollow)
-        axes.plot(*zip(*row["curve"], strict=True), **shown)
+        line_style = style.look(row["model"], label=row["label"], **hollow)
+        axes.plot(*zip(*row["curve"], strict=True), **line_style)
     axes.locator_params(axis="x", nbins=5)
     style.finish(axes, x="steps", y=LOSS, title=title)
 
 
-def pair(rows: list[Row], hollow: list[Row], title: str) -> Any:
+def pair(rows: Sequence[TextRow], hollow: list[Row], title: str) -> Figure:
     """Return the standard figure: loss by steps, loss by time, and published curves if there are any."""
     columns = 3 if hollow else 2
     drawing = style.canvas(columns)
@@ -61,16 +65,16 @@ def pair(rows: list[Row], hollow: list[Row], title: str) -> Any:
     return drawing
 
 
-def table(rows: list[Row]) -> list[dict[str, Any]]:
+def table(rows: Sequence[TextRow]) -> Table:
     """Return a table of the final loss of every model, by part."""
     parts = list(dict.fromkeys(row["part"] for row in rows))
     found = []
     for part in parts:
         for name, group in at_best(rows, part).items():
             values = list(losses(group).values())
-            gone = len(group) - len(values)
+            diverged = len(group) - len(values)
             words = [str(intervals.mean(values))] if values else []
-            words += [f"{gone} of {len(group)} diverged"] if gone else []
+            words += [f"{diverged} of {len(group)} diverged"] if diverged else []
             place = {"part": part or "equal width"} if len(parts) > 1 else {}
             found.append(
                 place
@@ -86,7 +90,9 @@ def table(rows: list[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def gap(rows: list[Row], first: str, second: str, part: str = "") -> intervals.Interval | None:
+def gap(
+    rows: Sequence[TextRow], first: str, second: str, part: str = ""
+) -> intervals.Interval | None:
     """Return the loss of `first` minus that of `second`, each at its best learning rate, paired by seed.
 
     The result is None if one of them is missing.

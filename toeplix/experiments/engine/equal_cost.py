@@ -6,17 +6,16 @@ returns the width at which a model has the same cost as `anchor`, rounded to a m
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from toeplix.architectures import forward_flops
 from toeplix.config import Model
-from toeplix.experiments.engine.models import model
+from toeplix.experiments.engine.models import Settings, model
 from toeplix.experiments.engine.text_training import training_bytes
 
-NARROW = (16, 64, 128)
-STEP = 8  # divisible by four heads, and a good size for matmuls
+FITTED_WIDTHS = (16, 64, 128)
+WIDTH_STEP = 8  # divisible by four heads, and a good size for matmuls
 
 Cost = Callable[[Model, int], float]
 
@@ -31,15 +30,15 @@ def memory(config: Model, batch: int) -> float:
     return float(training_bytes(config, batch))
 
 
-def width(settings: dict[str, Any], anchor: Model, cost: Cost, batch: int) -> int:
+def width(settings: Settings, anchor: Model, cost: Cost, batch: int) -> int:
     """Return the width at which the cost of a model is closest to that of `anchor`.
 
     Costs are quadratic in the width. Some are counted on built models, so the cost is computed at three
     small widths, and a parabola is fitted through them.
     """
     sizes = {"depth": anchor.depth, "context": anchor.context, "vocab": anchor.vocab}
-    known = [cost(model(settings, dim=dim, **sizes), batch) for dim in NARROW]
-    parabola = np.polyfit(NARROW, known, 2)
+    known = [cost(model(settings, dim=dim, **sizes), batch) for dim in FITTED_WIDTHS]
+    parabola = np.polyfit(FITTED_WIDTHS, known, 2)
     wanted = cost(anchor, batch)
-    dims = np.arange(STEP, 8 * anchor.dim + STEP, STEP)
+    dims = np.arange(WIDTH_STEP, 8 * anchor.dim + WIDTH_STEP, WIDTH_STEP)
     return int(dims[np.argmin(np.abs(np.polyval(parabola, dims) - wanted))])

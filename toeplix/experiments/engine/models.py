@@ -9,7 +9,7 @@ from typing import Any
 from toeplix.architectures import ARCHITECTURES
 from toeplix.config import PAPER, Model
 
-Settings = dict[str, Any]
+Settings = dict[str, Any]  # fields of `Model`, each of its own type
 
 PAPER_FLAT: Settings = PAPER["toeplitz"] | {"heads": 0}
 PAPER_HEADS: Settings = PAPER["toeplitz"] | {"heads": 4}

@@ -12,28 +12,56 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 from toeplix.files import DamagedFile, field, parse_json, printable, reading
 
-REMEDY = "delete the line, and `toeplix run` measures the case again"
+REMEDY = "delete the line, and `toeplix experiment run` measures the case again"
 START = b'{"case": '  # of every row
 
-Row = dict[str, Any]  # fields of the case and numbers found, side by side
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+Fields = dict[str, JSON]  # of a case
+Found = Mapping[str, object]  # numbers that `measure` returns, of JSON types
+Table = Sequence[Mapping[str, object]]  # lines of a table, by column
+# fields of the case and numbers found, side by side. Families of experiments name theirs: see
+# `text_training.TextRow`, `task_training.TaskRow`, `trained_filters.FilterRow`
+Row = dict[str, Any]
 
 
-def record(case: Any) -> dict[str, Any]:
+class StoredRow(TypedDict, total=False):
+    """A row as it is written. It has either `found` or `error`."""
+
+    case: Fields
+    found: Found
+    error: str
+    seconds: float
+    date: str
+    device: str
+    threads: int
+    versions: dict[str, str]
+
+
+class Provenance(TypedDict):
+    """Where and when a row was measured."""
+
+    date: str
+    device: str
+    threads: int
+    versions: dict[str, str]
+
+
+def record(case: object) -> Fields:
     """Return a case as a dict of JSON types."""
-    return json.loads(json.dumps(dataclasses.asdict(case)))
+    return json.loads(json.dumps(dataclasses.asdict(case)))  # type: ignore[call-overload]
 
 
-def key(fields: dict[str, Any]) -> str:
+def key(fields: Fields) -> str:
     return json.dumps(fields, sort_keys=True)
 
 
-def read(file: Path) -> dict[str, dict[str, Any]]:
+def read(file: Path) -> dict[str, StoredRow]:
     """Return rows as written, by case. A last line without a line end is incomplete and is dropped."""
     if not file.exists():
         return {}
@@ -63,7 +91,7 @@ def interpreting(file: Path) -> Iterator[None]:
         yield
 
 
-def append(file: Path, row: dict[str, Any]) -> None:
+def append(file: Path, row: StoredRow) -> None:
     """Append a row and sync it to disk; an incomplete last line is removed first."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "ab+") as opened:
@@ -80,10 +108,10 @@ def append(file: Path, row: dict[str, Any]) -> None:
 
 def flat(file: Path) -> list[Row]:
     """Return the finished cases of a file, fields and measured numbers in one dict each."""
-    return [row["case"] | row["found"] for row in read(file).values() if "found" in row]
+    return [{**row["case"], **row["found"]} for row in read(file).values() if "found" in row]
 
 
-def provenance() -> dict[str, Any]:
+def provenance() -> Provenance:
     """Return date, device, number of threads and versions, to be stored with a row."""
     import torch
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import io
 from typing import TYPE_CHECKING, Any
 
-from toeplix.files import MARK, write_output
+from toeplix.files import MARK
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:  # names for annotations; matplotlib is imported when a figure is made
+    Axes = Figure = object
 
 COLOURS = {
     "toeplitz": "#0072b2",
@@ -37,7 +40,7 @@ MARKERS = {
 OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#8a8a8a")
 
 
-def look(name: str, **other: Any) -> dict[str, Any]:
+def look(name: str, **other: object) -> dict[str, Any]:
     """Return colour, marker and line style of a model by the first word of its name; heads are dashed."""
     family = name.split()[0]
     colour = COLOURS.get(family, OTHERS[hash_of(name) % len(OTHERS)])
@@ -57,7 +60,7 @@ def canvas(columns: int = 1, rows: int = 1, *, width: float = 4.6, height: float
     return Figure(figsize=(columns * width, rows * height), layout="constrained")
 
 
-def finish(axes: Any, *, x: str, y: str, title: str = "") -> None:
+def finish(axes: Axes, *, x: str, y: str, title: str = "") -> None:
     """Set labels, grid, and a legend if any line has a label."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -68,11 +71,12 @@ def finish(axes: Any, *, x: str, y: str, title: str = "") -> None:
         axes.legend(fontsize=7, frameon=False)
 
 
-def save(drawing: Figure, file: Path, *, overwrite: bool = False) -> None:
-    """The same rows give the same bytes: no date, no random names inside."""
+def svg(drawing: Figure) -> str:
+    """Return a figure as SVG; the same rows give the same bytes: no date, no random names inside."""
     import matplotlib
 
-    how: dict[str, Any] = {"format": file.suffix[1:]}
-    how["metadata"] = {"Date": None, "Description": MARK}
+    content = io.StringIO()
+    metadata = {"Date": None, "Description": MARK}
     with matplotlib.rc_context({"svg.hashsalt": "toeplix", "svg.fonttype": "none"}):
-        write_output(file, lambda aside: drawing.savefig(aside, **how), overwrite=overwrite)
+        drawing.savefig(content, format="svg", metadata=metadata)
+    return content.getvalue()

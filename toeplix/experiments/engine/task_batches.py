@@ -6,15 +6,33 @@ random. `auto` marks the task of an autoencoder, whose labels are its inputs.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toeplix.experiments.engine import text_training
-from toeplix.tasks import Batch, copying, recall
+from toeplix.experiments.engine.text_training import Corpus
+from toeplix.tasks import Batch, Tokens, copying, recall
 
-Case = Any  # task_training.Case
-Made = Callable[[Case, np.random.Generator, Any], Batch]
+Text = NDArray[np.integer] | None  # None: tokens are random
+
+
+@runtime_checkable
+class Case(Corpus, Protocol):
+    """The fields of `task_training.Case` that batches depend on."""
+
+    @property
+    def context(self) -> int: ...
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+
+Made = Callable[[Case, np.random.Generator, Text], Batch]
 
 
 class Task(NamedTuple):
@@ -24,7 +42,7 @@ class Task(NamedTuple):
     vocab: Callable[[Case], int]
     auto: bool = False
 
-    def texts(self, case: Case, work: Path) -> tuple[Any, Any]:
+    def texts(self, case: Case, work: Path) -> tuple[Text, Text]:
         """Return training and validation tokens; None if tokens are random."""
         if not case.data:
             return None, None
@@ -32,58 +50,58 @@ class Task(NamedTuple):
         return store.train.tokens, store.val.tokens
 
 
-def _texts(case: Case, rng: np.random.Generator, text: Any, length: int) -> Any:
+def _texts(case: Case, rng: np.random.Generator, text: Text, length: int) -> Tokens:
     if text is None:
         return copying.random_texts(rng, case.batch, length, case.vocab)
     return copying.windows(rng, text, case.batch, length)
 
 
-def _lengths(case: Case, rng: np.random.Generator, longest: int) -> Any:
+def _lengths(case: Case, rng: np.random.Generator, longest: int) -> Tokens:
     return rng.integers(max(1, longest // 2), longest + 1, case.batch)
 
 
-def _repeated(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _repeated(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     return copying.repeated(_texts(case, rng, text, case.context // 2))
 
 
-def _delimited(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _delimited(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     longest = (case.context - 1) // 2
     lengths = _lengths(case, rng, longest)
     return copying.delimited(_texts(case, rng, text, longest), lengths, case.vocab)
 
 
-def _reversed(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _reversed(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     longest = (case.context - 1) // 2
     lengths = _lengths(case, rng, longest)
     return copying.reversed_(_texts(case, rng, text, longest), lengths, case.vocab)
 
 
-def _selected(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _selected(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     count = max(1, case.context // 4)
     texts = _texts(case, rng, text, count)
     return copying.selected(rng, texts, case.context - 1 - count, case.vocab)
 
 
-def _autoencode(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _autoencode(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     texts = _texts(case, rng, text, case.context)
     return Batch(texts, texts)
 
 
-def _pairs(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _pairs(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     sizes = case.batch, case.context, case.options["pairs"], case.vocab
     return recall.pairs(rng, *sizes, case.options.get("noise", 0))
 
 
-def _fuzzy(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _fuzzy(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     return recall.fuzzy(rng, case.batch, case.context, case.options["pairs"], case.vocab)
 
 
-def _phonebook(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _phonebook(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     sizes = (case.options[name] for name in ("entries", "letters", "digits", "length"))
     return recall.phonebook(rng, case.batch, *sizes)
 
 
-def _induction(case: Case, rng: np.random.Generator, text: Any) -> Batch:
+def _induction(case: Case, rng: np.random.Generator, text: Text) -> Batch:
     return recall.induction(rng, case.batch, case.context, case.vocab)
 
 

@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import torch
 
 from toeplix.config import Model
+from toeplix.data import Store
 from toeplix.experiments import retention
 from toeplix.experiments.engine import intervals, rows, task_training
 from toeplix.experiments.engine.collect import results_file
@@ -27,6 +28,18 @@ from toeplix.records import check_seed
 
 ENDLESS = 2**30  # context of a model without a limit
 ENCODERS = ("as it is", "untrained", "nothing")
+
+
+class ProbeLine(TypedDict, total=False):
+    """What a decoder reads from one encoder, a line of the table."""
+
+    encoder: str
+    loss: float | None
+    accuracy: float
+    bits: float  # kept per token
+    share: float  # of the bits of a text
+    curve: list[list[float]]
+    diverged: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +151,9 @@ def _width(backbone: Any, folder: Path) -> int:
     return int(hidden.shape[-1])
 
 
-def texts(checkpoint: str | Path, data: str, work: Path, val_fraction: float = 0.05) -> Any:
+def texts(checkpoint: str | Path, data: str, work: Path, val_fraction: float = 0.05) -> Store:
     """Return a store in the tokens of a model: opened if `data` is one, else built from it once."""
-    from toeplix.data import Recipe, Store, build
+    from toeplix.data import Recipe, build
     from toeplix.data.store import MANIFEST
     from toeplix.data.tokenizer import TOKENS, digest
 
@@ -158,13 +171,13 @@ def texts(checkpoint: str | Path, data: str, work: Path, val_fraction: float = 0
 
 
 def probe(
-    checkpoint: str | Path, store: Any, how: Probe, say: Callable[[str], None] = lambda line: None
-) -> list[dict[str, Any]]:
+    checkpoint: str | Path, store: Store, how: Probe, say: Callable[[str], None] = lambda line: None
+) -> list[ProbeLine]:
     """Return loss, bits kept per token, share and accuracy for each encoder of ENCODERS."""
     from toeplix import build
     from toeplix.experiments.engine.models import model as sized
 
-    found = []
+    found: list[ProbeLine] = []
     for name in reversed(ENCODERS):
         say(f"a decoder learns to read: {name}")
         torch.manual_seed(how.seed)
@@ -184,34 +197,35 @@ def probe(
         decoder = build(sized(retention.DECODER, vocab=encoder.config.vocab, **sizes))
         signal = {"signal": "none"} if name == "nothing" else {}
         case = replace(how, probe=how.probe | signal)
-        found.append({"encoder": name} | retention.probed(encoder, decoder, case, store))
-    alone = found[0]["loss"]
+        measured = retention.probed(encoder, decoder, case, store)
+        found.append(cast("ProbeLine", {"encoder": name, **measured}))
+    without_state = found[0]["loss"]
     for row in found:
-        if alone is not None and row["loss"] is not None:
-            row["bits"] = (alone - row["loss"]) / math.log(2)
-            row["share"] = 1 - row["loss"] / alone
+        if without_state is not None and row["loss"] is not None:
+            row["bits"] = (without_state - row["loss"]) / math.log(2)
+            row["share"] = 1 - row["loss"] / without_state
     return found[::-1]
 
 
-def beside(results: Path, scale: str = "laptop") -> list[dict[str, Any]]:
+def beside(results: Path, scale: str = "laptop") -> list[ProbeLine]:
     """What the experiment found about our models, matched, for comparison; nothing if it never ran."""
     file = results_file("retention", scale, results)
     with rows.interpreting(file):
-        return _compared(rows.flat(file))
+        return _compared(cast("list[retention.RetentionRow]", rows.flat(file)))
 
 
-def _compared(measured: list[rows.Row]) -> list[dict[str, Any]]:
-    alone = retention.alone(measured)
-    found = []
+def _compared(measured: list[retention.RetentionRow]) -> list[ProbeLine]:
+    without_state = retention.control_losses(measured)
+    found: list[ProbeLine] = []
     for name in retention.COMPARED:
         for training in retention.TRAININGS:
             group = retention.chosen(measured, name, training)
             losses = task_training.by_seed(group, "loss")
-            if not set(losses) & set(alone):
+            if not set(losses) & set(without_state):
                 continue
             loss, nothing = (
                 intervals.mean(list(losses.values())),
-                intervals.mean(list(alone.values())),
+                intervals.mean(list(without_state.values())),
             )
             found.append(
                 {

@@ -13,23 +13,24 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
 from toeplix.config import Model
+from toeplix.data import Store
 from toeplix.experiments.engine import models
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.models import Settings
 from toeplix.experiments.engine.scale import Scale
 from toeplix.training.run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-LOOKS = 10  # validation evaluations per run
-FARTHER = 2  # maximum number of learning rates tried beyond the grid
+EVALUATIONS = 10  # validation evaluations per run
+MAX_EXTRA_RATES = 2  # maximum number of learning rates tried beyond the grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Sized:
     """A model at the sizes of a scale. `model` is its name, `settings` its fields of `Model`."""
 
     model: str
-    settings: dict[str, Any]
+    settings: Settings
     data: str
     protocol: str
     vocab: int
@@ -53,7 +54,7 @@ class Sized:
     eval_sequences: int
 
     @classmethod
-    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
+    def of(cls, scale: Scale, name: str, settings: Settings, **other: Any) -> "Self":
         """Return a case at the sizes of a scale; `other` fields override the scale's."""
         known = vars(scale)
         sizes = {each.name: known[each.name] for each in fields(cls) if each.name in known}
@@ -73,11 +74,39 @@ class Case(Sized):
     part: str = ""  # part of the experiment, if it has several
 
     @classmethod
-    def of(cls, scale: Scale, name: str, settings: dict[str, Any], **other: Any) -> "Self":
+    def of(cls, scale: Scale, name: str, settings: Settings, **other: Any) -> "Self":
         return super().of(scale, name, settings, **({"reference": scale.dim} | other))
 
 
-def measure(case: Case, work: Path) -> dict[str, Any]:
+class TextFound(TypedDict):
+    """The measurements of one training run on text."""
+
+    diverged: str | None  # the reason
+    loss: float | None  # final validation loss in nats per token; None if the run diverged
+    bits_per_byte: float | None
+    curve: list[list[float]]  # step and validation loss
+    parameters: int
+    flops_per_step: float
+    training_bytes: int
+    relative_time: float
+    run: str  # digest of its record
+
+
+class TextRow(TextFound):
+    """Fields of a `Case` and the measurements of its run."""
+
+    model: str
+    part: str
+    dim: int
+    context: int
+    vocab: int
+    batch: int
+    steps: int
+    lr: float
+    seed: int
+
+
+def measure(case: Case, work: Path) -> TextFound:
     """Train, or take the model that is there, and say what it learned at which price."""
     from toeplix.architectures import forward_flops, parameters
     from toeplix.training import logs
@@ -85,17 +114,18 @@ def measure(case: Case, work: Path) -> dict[str, Any]:
 
     run = run_of(case, work)
     folder = work / "runs" / run.digest
-    found: dict[str, Any] = {"diverged": None}
+    diverged = None
     try:
         trained(run, work)
     except Diverged as problem:
-        found["diverged"] = str(problem).split(" (batch")[0]
-    rows = [row for row in logs.read(folder) if "val_loss" in row]
-    found["loss"] = None if found["diverged"] else rows[-1]["val_loss"]
-    found["bits_per_byte"] = None if found["diverged"] else rows[-1]["val_bits_per_byte"]
-    found["curve"] = [[row["step"], round(row["val_loss"], 5)] for row in rows]
+        diverged = str(problem).split(" (batch")[0]
+    evaluations = [row for row in logs.read(folder) if "val_loss" in row]
     forward = forward_flops(run.model, case.context)
-    return found | {
+    return {
+        "diverged": diverged,
+        "loss": None if diverged else evaluations[-1]["val_loss"],
+        "bits_per_byte": None if diverged else evaluations[-1]["val_bits_per_byte"],
+        "curve": [[row["step"], round(row["val_loss"], 5)] for row in evaluations],
         "parameters": parameters(run.model),
         "flops_per_step": 3 * case.batch * forward,
         "training_bytes": training_bytes(run.model, case.batch),
@@ -109,7 +139,7 @@ def trained(run: Run, work: Path) -> Path:
     from toeplix.training.loop import fit
 
     folder = work / "runs" / run.digest
-    with alone(work, f"run-{run.digest}"):
+    with exclusive(work, f"run-{run.digest}"):
         fit(run, folder)
     return folder
 
@@ -126,7 +156,7 @@ def run_of(case: Sized, work: Path) -> Run:
         warmup=case.warmup,
         seed=case.seed,
         data_seed=0,
-        eval_every=max(1, case.steps // LOOKS),
+        eval_every=max(1, case.steps // EVALUATIONS),
         eval_sequences=case.eval_sequences,
         save_every=max(1, case.steps // 2),
         keep_checkpoints=1,
@@ -136,18 +166,32 @@ def run_of(case: Sized, work: Path) -> Run:
     )
 
 
-def corpus(case: Any, work: Path) -> Any:
+@runtime_checkable
+class Corpus(Protocol):
+    """The fields of a case that say which token store it needs."""
+
+    @property
+    def data(self) -> str: ...
+
+    @property
+    def vocab(self) -> int: ...
+
+    @property
+    def val_fraction(self) -> float: ...
+
+
+def corpus(case: Corpus, work: Path) -> Store:
     """Return the token store of a case, which is built once."""
     from toeplix.data import Recipe, build
 
     recipe = Recipe(sources=(case.data,), vocab=case.vocab, val_fraction=case.val_fraction)
     name = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
-    with alone(work, f"data-{name}"):
+    with exclusive(work, f"data-{name}"):
         return build(recipe, work / "data" / name)
 
 
 @contextlib.contextmanager
-def alone(work: Path, name: str) -> Iterator[None]:
+def exclusive(work: Path, name: str) -> Iterator[None]:
     """Lock `name`: if parallel cases need the same model or store, one makes it and the others wait."""
     from toeplix.files.locking import locked
 
@@ -181,7 +225,7 @@ def relative_time(case: Case, config: Model) -> float:
 
 
 def tuned(
-    scale: Scale, compared: Mapping[str, dict[str, Any]], rows: list[Row], **other: Any
+    scale: Scale, compared: Mapping[str, Settings], rows: Sequence[TextRow], **other: Any
 ) -> list[Case]:
     """Return cases of every learning rate with the first seed; once the best is known, with all seeds."""
     found = []
@@ -197,12 +241,12 @@ def tuned(
 
 
 def rates(grid: tuple[float, ...], tried: Mapping[float, float]) -> tuple[float, ...]:
-    """Return the grid, extended by up to `FARTHER` learning rates while the best one is at its end.
+    """Return the grid, extended by up to `MAX_EXTRA_RATES` while the best learning rate is at its end.
 
     >>> rates((0.01, 0.02, 0.04), {0.01: 3.0, 0.02: 2.0, 0.04: 1.0})
     (0.01, 0.02, 0.04, 0.08)
     """
-    for _ in range(FARTHER if len(grid) > 1 else 0):
+    for _ in range(MAX_EXTRA_RATES if len(grid) > 1 else 0):
         if set(grid) - set(tried):
             break
         best = min(grid, key=lambda rate: tried[rate])
@@ -217,7 +261,9 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.2g}")
 
 
-def rates_tried(rows: list[Row], name: str, scale: Scale, part: str = "") -> dict[float, float]:
+def rates_tried(
+    rows: Sequence[TextRow], name: str, scale: Scale, part: str = ""
+) -> dict[float, float]:
     """Return losses with the first seed by learning rate; the loss of a diverged run is infinite."""
     return {
         row["lr"]: math.inf if row["loss"] is None else row["loss"]
@@ -227,7 +273,7 @@ def rates_tried(rows: list[Row], name: str, scale: Scale, part: str = "") -> dic
 
 
 def best_rate(
-    rows: list[Row], name: str, settings: dict[str, Any], scale: Scale, part: str = ""
+    rows: Sequence[TextRow], name: str, settings: Settings, scale: Scale, part: str = ""
 ) -> float | None:
     """Return the learning rate with the lowest loss for the first seed; None until all are measured."""
     if not scale.rates:
@@ -237,11 +283,11 @@ def best_rate(
     return None if set(grid) - set(tried) else min(grid, key=lambda rate: tried[rate])
 
 
-def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:
+def at_best(rows: Sequence[TextRow], part: str = "") -> dict[str, list[TextRow]]:
     """Return the rows of each model at its best learning rate, with all seeds."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[TextRow]] = {}
     for name in dict.fromkeys(row["model"] for row in rows if row["part"] == part):
-        by_rate: dict[float, list[Row]] = {}
+        by_rate: dict[float, list[TextRow]] = {}
         for row in rows:
             if row["model"] == name and row["part"] == part:
                 by_rate.setdefault(row["lr"], []).append(row)
@@ -251,11 +297,11 @@ def at_best(rows: list[Row], part: str = "") -> dict[str, list[Row]]:
     return found
 
 
-def losses(rows: list[Row]) -> dict[int, float]:
+def losses(rows: Sequence[TextRow]) -> dict[int, float]:
     """Return final validation losses by seed, in nats per token, without diverged runs."""
     return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
 
 
-def _level(rows: list[Row]) -> float:
+def _level(rows: Sequence[TextRow]) -> float:
     values = [math.inf if row["loss"] is None else row["loss"] for row in rows]
     return statistics.fmean(values)

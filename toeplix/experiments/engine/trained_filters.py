@@ -24,12 +24,12 @@ from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 
 TASKS = ("untrained", "language", "copy", "autoencoder")
-STARTS = {"paper flat": models.PAPER_FLAT, "toeplitz": {}}
-SOLVED: dict[str, tuple[str, dict[str, Any]]] = {  # tasks of `task_training`, and their options
+INITIALISATIONS = {"paper flat": models.PAPER_FLAT, "toeplitz": {}}
+SYNTHETIC_TASKS: dict[str, tuple[str, dict[str, Any]]] = {  # of `task_training`, with options
     "copy": ("repeated", {}),
     "autoencoder": ("autoencode", {"norm": True}),
 }
-LONGER = 16  # steps of an autoencoder, which learns slowly, as a multiple of the other tasks' steps
+AUTOENCODER_STEPS = 16  # as a multiple of the other tasks' steps: an autoencoder learns slowly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def cases(scale: Scale, rows: list[Row]) -> list[Case]:
     """Return cases of the paper's flat model on every task (language: two widths) and of our default."""
     found = []
     for seed in scale.seeds:
-        for name, settings in STARTS.items():
+        for name, settings in INITIALISATIONS.items():
             rates = sorted(scale.rates) or [models.published_rate(settings)]
             make = partial(Case.of, scale, name, settings, seed=seed)
             text = partial(make, task="language", lr=rates[len(rates) // 2])
@@ -68,7 +68,7 @@ def _squeezed(scale: Scale) -> dict[str, Any]:
         "context": max(4, scale.dim // 8),
         "batch": 4 * scale.batch,
         "depth": max(1, scale.depth // 2),
-        "steps": LONGER * scale.steps,
+        "steps": AUTOENCODER_STEPS * scale.steps,
     }
 
 
@@ -81,7 +81,7 @@ def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     folder = work / "operators" / case.digest
     weights, scores = folder / "kernels.safetensors", folder / "scores.json"
-    with text_training.alone(work, f"operators-{case.digest}"):
+    with text_training.exclusive(work, f"operators-{case.digest}"):
         if not scores.exists():
             model, score = _trained(case, work)
             kept = {
@@ -110,13 +110,13 @@ def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
         torch.manual_seed(case.seed)
         model = build(case.config(text_training.corpus(case, work).vocab))
         return model, {"loss": None, "accuracy": None}
-    if case.task in SOLVED:
-        task, options = SOLVED[case.task]
+    if case.task in SYNTHETIC_TASKS:
+        task, options = SYNTHETIC_TASKS[case.task]
         own = {each.name: getattr(case, each.name) for each in fields(text_training.Sized)}
-        model, found = task_training.trained(
+        network, found = task_training.trained(
             task_training.Case(**(own | {"task": task, "options": options})), work
         )
-        return model, {name: found[name] for name in ("loss", "accuracy")}
+        return network, {"loss": found["loss"], "accuracy": found["accuracy"]}
     folder = text_training.trained(text_training.run_of(case, work), work)
     held = [row["val_loss"] for row in logs.read(folder) if "val_loss" in row]
     return load(folder / "model"), {"loss": held[-1], "accuracy": None}

@@ -1,4 +1,4 @@
-"""`toeplix run`, `toeplix figure`, `toeplix report`: experiments, their drawings, what they decide."""
+"""`toeplix experiment`: measure the paper's experiments, plot them, and write the document of claims."""
 
 import sys
 from dataclasses import replace
@@ -7,8 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+experiment = typer.Typer(
+    help="Measure the experiments of the paper, plot them, and write the document of its claims.",
+    no_args_is_help=True,
+)
 RESULTS = Annotated[Path, typer.Option(help="Directory of rows.")]
-FIGURES = Annotated[Path, typer.Option(help="Directory of drawings.")]
+FIGURES = Annotated[Path, typer.Option(help="Directory of figures.")]
 SCALE = Annotated[str, typer.Option(help="How large: paper (GPUs), laptop, or smoke.")]
 OVERWRITE = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
@@ -19,6 +23,13 @@ NAMES = Annotated[
 ]
 
 
+@experiment.command("list")
+def list_() -> None:
+    """List the experiments, with what each costs."""
+    _chosen(None)
+
+
+@experiment.command()
 def run(
     names: NAMES = None,
     scale: SCALE = "laptop",
@@ -62,14 +73,15 @@ def run(
         raise typer.Exit(1)
 
 
-def figure(
+@experiment.command()
+def plot(
     names: NAMES = None,
     scale: SCALE = "laptop",
     results: RESULTS = Path("results"),
     out: FIGURES = Path("toeplix-report/figures"),
     overwrite: OVERWRITE = False,
 ) -> None:
-    """Draw experiments from the rows on disk."""
+    """Plot experiments from the rows on disk."""
     from toeplix.experiments.engine.report import draw
 
     _scale(scale)
@@ -77,60 +89,48 @@ def figure(
         print(draw(name, scale, results=results, figures=out, overwrite=overwrite))
 
 
+@experiment.command()
 def report(
-    run: Annotated[
-        Path | None,
-        typer.Argument(metavar="[RUN]", help="A run of `toeplix train`; none: the paper's claims."),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[FILE]",
-            help="The page; default: RUN/report.html or toeplix-report/experiments.html.",
-        ),
-    ] = None,
     out: Annotated[Path, typer.Option(help="The document of claims.")] = Path(
         "toeplix-report/experiments.md"
     ),
-    html: Annotated[
-        bool,
-        typer.Option("--html", help="One HTML page that needs no other file; it may be named."),
-    ] = False,
+    html: Annotated[Path, typer.Option(help="The same as one HTML page, figures inside.")] = Path(
+        "toeplix-report/experiments.html"
+    ),
     results: RESULTS = Path("results"),
     figures: FIGURES = Path("toeplix-report/figures"),
     overwrite: OVERWRITE = False,
 ) -> None:
-    """Report on a run, in words or as one HTML page to send around, or on the paper's claims.
+    """Write the document of the paper's claims from the rows on disk.
 
-    `toeplix report RUN --html [FILE]`: loss curves, settings, cost, the last sample, and the symbols of
-    the filters; without --html the words that the run left. `toeplix report`: draws all figures and
-    writes the table of claims (what holds, what fails, what is open) as a document and as a page
-    (`--html [FILE]`). A file that toeplix did not write is never replaced without --overwrite.
+    Plots all figures and writes the table of claims (what holds, what fails, what is open) and the tables
+    of all experiments, as a document and as a page. What did not change since the last time is taken from
+    a cache ($XDG_CACHE_HOME/toeplix/report). A file that toeplix did not write is never replaced
+    without --overwrite.
     """
-    if run is not None and file is None and run.suffix == ".html" and not run.is_dir():
-        run, file = None, run  # no run: the page of claims, by its name
-    if run is not None:
-        print(_of_run(run, file, html or file is not None, overwrite))
-        return
+    from rich.console import Console
+
     from toeplix.experiments.engine.report import write
+    from toeplix.experiments.engine.report_cache import ReportCache
 
-    page = file or Path("toeplix-report/experiments.html")
-    write(out, page, results=results, figures=figures, overwrite=overwrite)
-    print(f"{out}\n{page}")
+    console = Console(stderr=True)
+    with console.status("rows") as status:  # draws on a terminal only
 
+        def progress(what: str) -> None:
+            status.update(what)
+            if not console.is_terminal:
+                print(f"report: {what}", file=sys.stderr, flush=True)
 
-def _of_run(run: Path, file: Path | None, html: bool, overwrite: bool) -> Any:
-    from toeplix.training.summary import REPORT
-
-    if not html and run.is_dir():
-        if not (run / REPORT).is_file():
-            raise FileNotFoundError(
-                f"{run} has no {REPORT}, which a run leaves at its end; --html tells what is there"
-            )
-        return (run / REPORT).read_text(encoding="utf-8").rstrip()
-    from toeplix.reports import run_page
-
-    return run_page.write(run, file, overwrite=overwrite)
+        write(
+            out,
+            html,
+            results=results,
+            figures=figures,
+            overwrite=overwrite,
+            cache=ReportCache.of_user(),
+            progress=progress,
+        )
+    print(f"{out}\n{html}")
 
 
 def _chosen(names: list[str] | None) -> list[str]:
