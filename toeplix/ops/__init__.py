@@ -8,6 +8,7 @@
     toeplitz_windowed    longer than the kernel       windowed.py
     toeplitz_continued   the next chunk of a prompt   windowed.py
     decoder              one position at a time       decoding/
+    toeplitz_recurrent   filters made of decays       recurrent.py chunked.py
 
 Axes: b batch, t time, h heads, c channels of one head. Of these b, h and c may be 0, in every call:
 the result is as empty; t and the number of taps are at least 1. Rows are independent, bit for bit:
@@ -32,17 +33,21 @@ from toeplix.ops.decoding.base import Decoder
 from toeplix.ops.decoding.history import History
 from toeplix.ops.decoding.online import Online
 from toeplix.ops.dense import toeplitz_matrix
+from toeplix.ops.recurrent import RecurrentState, recurrent_kernel, toeplitz_recurrent
 from toeplix.ops.segments import segments_from_mask, segments_from_offsets
 from toeplix.ops.windowed import toeplitz_continued, toeplitz_windowed
 
 __all__ = [
     "Decoder",
+    "RecurrentState",
     "decoder",
+    "recurrent_kernel",
     "toeplitz",
     "toeplitz_continued",
     "toeplitz_matrix",
     "toeplitz_packed",
     "toeplitz_padded",
+    "toeplitz_recurrent",
     "toeplitz_windowed",
 ]
 
