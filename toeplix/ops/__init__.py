@@ -32,6 +32,7 @@ from toeplix.ops.checks import (
 from toeplix.ops.decoding.base import Decoder
 from toeplix.ops.decoding.history import History
 from toeplix.ops.decoding.online import Online
+from toeplix.ops.decoding.recurrent import RecurrentDecoder
 from toeplix.ops.dense import toeplitz_matrix
 from toeplix.ops.recurrent import RecurrentState, recurrent_kernel, toeplitz_recurrent
 from toeplix.ops.segments import segments_from_mask, segments_from_offsets
@@ -39,6 +40,7 @@ from toeplix.ops.windowed import toeplitz_continued, toeplitz_windowed
 
 __all__ = [
     "Decoder",
+    "RecurrentDecoder",
     "RecurrentState",
     "decoder",
     "recurrent_kernel",
