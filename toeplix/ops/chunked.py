@@ -33,9 +33,10 @@ from torch import Tensor
 
 from toeplix.ops import contraction
 from toeplix.ops.fft import slices
-from toeplix.ops.recurrent_filter import Correlation, Filter, Matrices
+from toeplix.ops.recurrent_filter import Correlation, Filter, Matrices, chunk_size
 
 PIECE = {"cpu": 2**19, "cuda": 2**25}  # elements of a piece; on a CPU it stays in cache
+NARROW, APART = 16, 16  # channels of a head up to which copies are staged, and numbers between rows
 FEWEST_COLUMNS = 256  # of one head in a piece, where there are as many: its matrices are read once
 
 
@@ -98,12 +99,25 @@ class _Work:
             self._buffers[name, shape] = torch.empty(shape, dtype=self.m.dtype, device=self.device)
         return self._buffers[name, shape]
 
+    def _fetch(self, chunks: Tensor, out: Tensor) -> None:
+        """Copy; heads of few channels by way of their own layout, rows apart for the cache's sake."""
+        heads, size, count, batch, channels = chunks.shape
+        if channels > NARROW or heads == 1:
+            out.copy_(chunks)
+            return
+        shape = (size, count, batch, heads * channels + APART)
+        if shape not in self._buffers:
+            self._buffers[shape] = torch.empty(shape, dtype=self.m.dtype, device=self.device)
+        stage = self._buffers[shape][..., :-APART].unflatten(-1, (heads, channels))
+        stage.copy_(chunks.permute(1, 2, 3, 0, 4))
+        out.copy_(stage.permute(3, 0, 1, 2, 4))
+
     def load(self, x: Tensor, skip: int, piece: _Piece, columns: _Columns) -> Tensor:
         """`[S; v; u]` without the sums, which the caller puts into the first rows."""
         rank, reach = self.m.rank, self.m.reach
         buffer = self.space("x", rank + reach + piece.size, piece, columns)
         near = rank + reach
-        buffer[:, near:].copy_(_chunks(x, skip + piece.first, piece, columns))
+        self._fetch(_chunks(x, skip + piece.first, piece, columns), buffer[:, near:])
         if reach:
             buffer[:, rank:near, 1:].copy_(buffer[:, piece.size + rank :, :-1])
             first = skip + piece.first - reach
@@ -119,7 +133,7 @@ class _Work:
         rank, reach = self.m.rank, self.m.reach
         buffer = self.space("g", rank + piece.size + reach, piece, columns)
         end = rank + piece.size
-        buffer[:, rank:end].copy_(_chunks(g, piece.first, piece, columns))
+        self._fetch(_chunks(g, piece.first, piece, columns), buffer[:, rank:end])
         if reach:
             buffer[:, end:, :-1].copy_(buffer[:, rank : rank + reach, 1:])
             there = min(reach, self.time - piece.last)
@@ -155,6 +169,12 @@ def _scan(slots: Tensor, decay: Tensor) -> Tensor:
     return slots
 
 
+def _prepare(x: Tensor, time: int, filters: Filter, dtype: torch.dtype) -> tuple[Matrices, _Work]:
+    batch, _, _, channels = x.shape
+    m = Matrices(filters, chunk_size(filters.free.shape[1], batch * time * channels), dtype)
+    return m, _Work(x, time, m)
+
+
 def forward(
     x: Float[Tensor, "b s h c"],
     sums: Float[Tensor, "b r h c"] | None,
@@ -170,11 +190,10 @@ def forward(
     The first `skip` positions (0, or the reach of the free part) are part of `sums` already. Outputs are
     empty unless `outputs`, sums before the chunks, `(h, r, chunks, b, c)`, unless `keep`.
     """
-    m = Matrices(filters, dtype)
-    work = _Work(x, x.shape[1] - skip, m)
+    m, work = _prepare(x, x.shape[1] - skip, filters, dtype)
     pieces = work.pieces()
     y = x.new_empty(x.shape[0], work.time if outputs else 0, *x.shape[2:])
-    chunks = filters.chunks(work.time) if keep else 0
+    chunks = -(-work.time // m.size) if keep else 0
     shape = (work.heads, m.rank, chunks, work.batch, work.channels)
     states = x.new_empty(shape, dtype=dtype)
     final = x.new_empty(work.heads, m.rank, work.batch, work.channels, dtype=dtype)
@@ -221,12 +240,11 @@ def gradient(
     need_x: bool,
 ) -> Gradients:
     """Gradients for those of the outputs and of the final sums; x and states serve the filters'."""
-    m = Matrices(filters, dtype)
-    work = _Work(g, g.shape[1], m)
+    m, work = _prepare(g, g.shape[1], filters, dtype)
     pieces = work.pieces()
     dx = g.new_empty(work.batch, skip + work.time, *g.shape[2:]) if need_x else None
     dsums = g.new_empty(work.heads, m.rank, work.batch, work.channels, dtype=dtype)
-    found = Correlation(filters, dtype) if x is not None else None
+    found = Correlation(m) if x is not None else None
     for columns in work.columns():
         rows, heads = columns
         carry = dsums[heads, :, rows]

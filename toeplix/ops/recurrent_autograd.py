@@ -14,7 +14,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from toeplix.ops import chunked, packed
 from toeplix.ops.paths import full_precision, working_dtype
-from toeplix.ops.recurrent_filter import Filter
+from toeplix.ops.recurrent_filter import Filter, chunk_size
 from toeplix.ops.segments import Segments
 
 Forward = tuple[Tensor, Tensor, Tensor]  # outputs, sums after the last position, sums before chunks
@@ -66,7 +66,7 @@ def _forward(
         if x.numel() == 0:
             shape = (x.shape[0], filters.rank, *x.shape[2:])
             nothing = x.new_zeros(shape, dtype=dtype)
-            chunks = filters.chunks(x.shape[1] - skip) if keep else 0
+            chunks = _chunks(x, skip, free) if keep else 0
             states = nothing.new_empty(x.shape[2], filters.rank, chunks, x.shape[0], x.shape[3])
             return x.new_empty(_output_shape(x, skip)), nothing, states
         with full_precision(x.device):
@@ -160,6 +160,11 @@ def _output_shape(x: Tensor, skip: int) -> tuple[int, ...]:
     return (x.shape[0], x.shape[1] - skip, *x.shape[2:])
 
 
+def _chunks(x: Tensor, skip: int, free: Tensor) -> int:
+    batch, time, _, channels = x.shape
+    return -(-(time - skip) // chunk_size(free.shape[1], batch * (time - skip) * channels))
+
+
 class _Recurrent(Function):
     @staticmethod
     def forward(
@@ -224,10 +229,10 @@ def _(
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     filters, dtype = Filter(free, weights, decays), working_dtype(x)
-    batch, time, heads, channels = x.shape
+    batch, _, heads, channels = x.shape
     rows = batch if starts is None else starts.shape[0]
     final = x.new_empty(rows, filters.rank, heads, channels, dtype=dtype)
-    chunks = filters.chunks(time - skip) if keep and starts is None else 0
+    chunks = _chunks(x, skip, free) if keep and starts is None else 0
     states = x.new_empty(heads, filters.rank, chunks, batch, channels, dtype=dtype)
     return x.new_empty(_output_shape(x, skip)), final, states
 

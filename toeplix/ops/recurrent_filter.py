@@ -6,6 +6,7 @@ See chunked.py for the letters (B, C, L, N, P). Powers are computed in float64 a
 near 1 keep their digits, and no power overflows.
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,16 @@ from torch import Tensor
 from toeplix.ops import contraction
 from toeplix.ops.continuation import rectangle
 
-CHUNK = 64
+CHUNK = 64  # positions in a chunk ...
+SMALL_CHUNK, FEW = 32, 2**17  # ... and where a filter multiplies fewer numbers: its matrices count
+
+
+def chunk_size(short: int, numbers: int) -> int:
+    """Positions in a chunk: the free part must not read beyond the chunk before.
+
+    `numbers` says how many a filter multiplies: batch times time times channels of one head.
+    """
+    return max(CHUNK if numbers >= FEW else SMALL_CHUNK, short)
 
 
 class Filter(NamedTuple):
@@ -34,14 +44,6 @@ class Filter(NamedTuple):
         """Positions before a chunk that the free part reads (e)."""
         return max(0, self.free.shape[1] - 1)
 
-    @property
-    def chunk(self) -> int:
-        """Positions in a chunk: the free part must not read beyond the chunk before."""
-        return max(CHUNK, self.free.shape[1])
-
-    def chunks(self, time: int) -> int:
-        return -(-time // self.chunk)
-
     def powers(self, count: int) -> Float[Tensor, "h r count"]:
         exponents = torch.arange(count, dtype=torch.float64, device=self.decays.device)
         return self.decays[..., None] ** exponents
@@ -54,30 +56,47 @@ class Filter(NamedTuple):
 
 
 class Matrices:
-    """What multiplies the buffer of a piece: see the module for the letters."""
+    """What multiplies the buffer of a piece of chunks of m positions."""
 
-    def __init__(self, filters: Filter, dtype: torch.dtype) -> None:
-        size, reach, rank = filters.chunk, filters.reach, filters.rank
-        heads = len(filters.free)
+    def __init__(self, filters: Filter, size: int, dtype: torch.dtype) -> None:
+        self.filters, self.size, self.dtype = filters, size, dtype
+        self.rank, self.reach = filters.rank, filters.reach
         powers = filters.powers(size + 1)
-        local = _rounded(filters.taps(size), dtype)
-        free = _rounded(filters.free, dtype)
-        self.size, self.reach, self.rank = size, reach, rank
-        self._decays = filters.decays
-        self.dtype = dtype
         self.gather = _rounded(powers[..., :size].flip(-1), dtype)  # B
         self.spread = _rounded(powers[..., 1:] * filters.weights[..., None], dtype)  # C^T
-        lower = torch.nn.functional.pad(local, (size - 1, 0)).unfold(-1, size, 1).flip(-1)
-        before = rectangle(free, reach, size) if reach else free.new_zeros(heads, size, 0)
-        self.before = before  # P
-        self.product = torch.cat([self.spread.transpose(1, 2), before, lower], -1)
-        after = free.new_zeros(heads, size, reach)
-        after[:, size - reach :] = before[:, :reach].transpose(1, 2)
-        self.mirror = torch.cat([self.gather.transpose(1, 2), lower.transpose(1, 2), after], -1)
+        self._decays: dict[int, Tensor] = {}
+
+    @cached_property
+    def before(self) -> Float[Tensor, "h m e"]:
+        """P."""
+        free = _rounded(self.filters.free, self.dtype)
+        if self.reach == 0:
+            return free.new_zeros(len(free), self.size, 0)
+        return rectangle(free, self.reach, self.size)
+
+    @cached_property
+    def product(self) -> Float[Tensor, "h m rem"]:
+        """`[C P L]`."""
+        return torch.cat([self.spread.transpose(1, 2), self.before, self._rising().flip(-1)], -1)
+
+    @cached_property
+    def mirror(self) -> Float[Tensor, "h m rme"]:
+        """`[B^T L^T N]`."""
+        after = self.before.new_zeros(self.before.shape)
+        after[:, self.size - self.reach :] = self.before[:, : self.reach].transpose(1, 2)
+        return torch.cat([self.gather.transpose(1, 2), self._rising().flip(1), after], -1)
+
+    def _rising(self) -> Float[Tensor, "h m m"]:
+        """`[a, s] = w[a + s - m + 1]`: read backwards along one axis it is L, along the other L^T."""
+        taps = _rounded(self.filters.taps(self.size), self.dtype)
+        return torch.nn.functional.pad(taps, (self.size - 1, 0)).unfold(-1, self.size, 1)
 
     def decay(self, positions: int) -> Float[Tensor, "h r 1 1 1"]:
         """What is left of a sum after so many positions."""
-        return _rounded(self._decays**positions, self.dtype)[..., None, None, None]
+        if positions not in self._decays:
+            power = _rounded(self.filters.decays**positions, self.dtype)
+            self._decays[positions] = power[..., None, None, None]
+        return self._decays[positions]
 
 
 def _rounded(table: Tensor, dtype: torch.dtype) -> Tensor:
@@ -89,46 +108,45 @@ def _rounded(table: Tensor, dtype: torch.dtype) -> Tensor:
 class Correlation:
     """Collects `[A; g] [S; v; u]^T` over pieces, and maps it to the parameters."""
 
-    def __init__(self, filters: Filter, dtype: torch.dtype) -> None:
-        self.filters = filters
-        size, reach, rank = filters.chunk, filters.reach, filters.rank
-        heads = len(filters.free)
-        device = filters.free.device
-        self.product = torch.zeros(heads, size, rank + reach + size, dtype=dtype, device=device)
-        self.gather = torch.zeros(heads, rank, size, dtype=dtype, device=device)
-        self.decays = torch.zeros(heads, rank, dtype=torch.float64, device=device)
+    def __init__(self, matrices: Matrices) -> None:
+        self.matrices = matrices
+        self._sums: dict[int, Tensor] = {}  # by the size of chunks: whole ones, and the tail
 
     def add(self, g: Tensor, x: Tensor, size: int, heads: slice) -> None:
         """One piece, of chunks of `size` positions."""
-        rank = self.filters.rank
+        if size not in self._sums:
+            total = len(self.matrices.filters.free)
+            self._sums[size] = g.new_zeros(total, g.shape[1], x.shape[1])
+        sums = self._sums[size][heads]
         if len(g) == 1:
-            sums = torch.mm(g[0].flatten(1), x[0].flatten(1).t())[None]
+            sums[0].addmm_(g[0].flatten(1), x[0].flatten(1).t())
         else:
-            sums = torch.bmm(g.flatten(2), x.flatten(2).transpose(1, 2))
-        self.product[heads, :size, : sums.shape[2]] += sums[:, rank:]
-        self.gather[heads, :, self.filters.chunk - size :] += sums[:, :rank, sums.shape[2] - size :]
-        kept = sums[:, :rank, :rank].diagonal(dim1=1, dim2=2).double()
-        self.decays[heads] += size * self.filters.decays[heads] ** (size - 1) * kept
+            sums.baddbmm_(g.flatten(2), x.flatten(2).transpose(1, 2))
 
     def parameters(self) -> Filter:
-        free, weights, _ = self.filters
-        size, reach, rank = self.filters.chunk, self.filters.reach, self.filters.rank
-        powers = self.filters.powers(size + 1)
-        spread = self.product[..., :rank].double().transpose(1, 2)
-        before = self.product[..., rank : rank + reach].double()
-        local = contraction.diagonal_sums(self.product[..., rank + reach :].double())
-        local = local[:, size - 1 :]  # lags 0 .. m - 1
-        short = free.shape[1]
-        dfree = local[:, :short].clone()
-        if reach:  # before[a, i] holds lag a + e - i: lags from 1 on
-            dfree[:, 1:] += contraction.diagonal_sums(before)[:, :reach]
-        # a tap and an entry of C are weights times powers
-        dpowers = torch.zeros_like(powers)
-        dpowers[..., :size] = local[:, None]
-        dpowers[..., 1:] += spread
-        dweights = (dpowers * powers).sum(-1)
-        dpowers = dpowers * weights[..., None]
-        dpowers[..., :size] += self.gather.double().flip(-1)
-        exponents = torch.arange(size + 1, dtype=torch.float64, device=powers.device)
-        slope = torch.nn.functional.pad(powers[..., :-1], (1, 0)) * exponents
-        return Filter(dfree, dweights, self.decays + (dpowers * slope).sum(-1))
+        """The gradients of all parameters."""
+        free, weights, decays = self.matrices.filters
+        dfree, dweights, ddecays = (torch.zeros_like(part) for part in (free, weights, decays))
+        for size, sums in self._sums.items():
+            rank, near = self.matrices.rank, self.matrices.rank + self.matrices.reach
+            # by matrices: of C, P, L in the rows of g, of B and of the decay in those of A
+            spread, before, local = sums[:, rank:].tensor_split((rank, near), -1)
+            kept, _, gather = sums[:, :rank].tensor_split((rank, near), -1)
+            taps = contraction.diagonal_sums(local)[:, size - 1 :].double()  # lags 0 .. m - 1
+            short = min(size, free.shape[1])
+            dfree[:, :short] += taps[:, :short]
+            if before.shape[2]:  # before[a, i] holds lag a + e - i: lags from 1 on
+                lags = contraction.diagonal_sums(before)[:, : free.shape[1] - 1]
+                dfree[:, 1 : 1 + lags.shape[1]] += lags
+            # a tap and an entry of C are weights times powers, an entry of B is a power
+            powers = self.matrices.filters.powers(size + 1)
+            dpowers = torch.zeros_like(powers)
+            dpowers[..., :size] = taps[:, None]
+            dpowers[..., 1:] += spread.transpose(1, 2)
+            dweights += (dpowers * powers).sum(-1)
+            dpowers *= weights[..., None]
+            dpowers[..., :size] += gather.flip(-1)
+            dpowers[..., size] += kept.diagonal(dim1=1, dim2=2)
+            exponents = torch.arange(1, size + 1, dtype=torch.float64, device=powers.device)
+            ddecays += (dpowers[..., 1:] * powers[..., :-1] * exponents).sum(-1)
+        return Filter(dfree, dweights, ddecays)
