@@ -124,7 +124,7 @@ def test_the_recurrent_operators_keep_their_promises():
     torch.library.opcheck(operators.recurrent.default, (row, *filters, None, 0, *segments, True))
     tests = ("test_schema", "test_faketensor")
     fixed = tuple(part.detach() for part in filters)
-    states = torch.randn(2, 3, 2, 2, 3)
+    states = torch.randn(2, 3, 3, 2, 3)  # 67 positions are three chunks
     for g, given, skip, kept, where in (
         (torch.randn(2, 67, 2, 3), x.detach(), 3, states, (None, None)),
         (torch.randn(2, 67, 2, 3), None, 3, states[:, :, :0], (None, None)),
