@@ -172,6 +172,14 @@ def test_bad_rows():
         state.append(torch.zeros(1, 3, 2, 5))
     with pytest.raises(ValueError, match=r"state.sums must be"):
         state.append(RecurrentState(torch.zeros(1, 3, 2, 4), torch.zeros(1, 2, 2, 4)))
+    with pytest.raises(IndexError, match="row 1 does not exist"):
+        state.select(torch.tensor([1]))
+    with pytest.raises(IndexError, match="row -1 does not exist"):
+        state.select(torch.tensor([-1]))
+    with pytest.raises(TypeError, match=r"numbers of the rows, got torch.bool .* of a mask"):
+        state.select(torch.tensor([True]))
+    with pytest.raises(ValueError, match=r"decays must lie in \(0, 1\], got 2.0"):
+        RecurrentDecoder(*filters[:2], torch.full((3,), 2.0), torch.zeros(1, 0, 2, 4))
     state.emit(torch.zeros(1, 2, 4))
     with pytest.raises(ValueError, match="position 0 is open"):
         state.append(torch.zeros(1, 3, 2, 4))

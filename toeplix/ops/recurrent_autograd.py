@@ -1,8 +1,8 @@
 """The product with recurrent filters as a differentiable function, and as an operator for torch.compile.
 
-`_forward` and `_backward` give numbers their working precision, take documents apart and keep values that
-are not finite from reaching back; chunked.py does the work. Saved for backward are x and the sums before
-every chunk, an eighth of its size.
+`_forward` and `_backward` choose the working precision, separate documents and prevent values that are
+not finite from changing earlier outputs; chunked.py computes the product. Saved for backward are x and
+the sums before every chunk, which have about an eighth of its size.
 """
 
 from typing import Any
@@ -30,10 +30,10 @@ def product(
     skip: int,
     segments: Segments | None,
 ) -> tuple[Tensor, Tensor]:
-    """Outputs and final sums; arguments are taken as checked."""
+    """Return outputs and final sums; arguments are not checked here."""
     filters = (free, weights, decays)
     recorded = torch.is_grad_enabled()
-    # values decide (is all finite?) where they are known; where not, an operator stands for it
+    # the product depends on values (are all finite?); where these are not known it is an operator
     if torch.compiler.is_compiling() or x.is_meta or isinstance(x, FakeTensor):
         starts, lengths = segments or (None, None)
         return compiled_recurrent(x, *filters, sums, skip, starts, lengths, recorded)[:2]
@@ -44,7 +44,7 @@ def product(
 
 
 def check_decays(decays: Tensor) -> None:
-    """Refuse decays whose sums could grow without bound."""
+    """Raise an error for decays with which sums could grow without bound."""
     allowed = (decays > 0) & (decays <= 1)
     if not allowed.all():
         raise ValueError(f"decays must lie in (0, 1], got {decays[~allowed][0].item()}")
@@ -84,9 +84,12 @@ def _forward(
 def _guarded(
     x: Tensor, sums: Tensor | None, filters: Filter, skip: int, dtype: torch.dtype, keep: bool
 ) -> Forward:
-    """Keep what is not finite from the positions before it, which it meets times zero in a tile."""
+    """Return the product; an input that is not finite does not change outputs before it.
+
+    In a tile such an input is multiplied by zero, which gives NaN; it is therefore removed first.
+    """
     y, final, states = chunked.forward(x, sums, filters, skip, dtype, keep=keep)
-    # nothing that is not finite ever leaves a sum again
+    # a sum that is not finite remains so
     if (final if filters.rank else x).isfinite().all():
         return y, final, states
     lost = ~x.isfinite()
@@ -112,15 +115,16 @@ def _backward(
     segments: Segments | None,
     need_x: bool,
 ) -> Backward:
-    """Gradients in the dtypes of what they belong to; x is None where the filters need none."""
+    """Return gradients in the dtypes of their tensors; x is None if the filters need none."""
     filters, dtype = Filter(free.double(), weights.double(), decays.double()), working_dtype(g)
-    if segments is not None:
-        dx, found = _backward_of_segments(g, dfinal, x, filters, segments, need_x)
-        dsums = None
-    elif g.numel() == 0:
+    dsums = None
+    if g.numel() == 0:
         dx = g.new_zeros(_output_shape(g, -skip)) if need_x else None
         found = None if x is None else Filter(*map(torch.zeros_like, filters))
-        dsums = g.new_zeros(g.shape[0], filters.rank, *g.shape[2:], dtype=dtype)
+        if segments is None:
+            dsums = g.new_zeros(g.shape[0], filters.rank, *g.shape[2:], dtype=dtype)
+    elif segments is not None:
+        dx, found = _backward_of_segments(g, dfinal, x, filters, segments, need_x)
     else:
         with full_precision(g.device):
             dx, dsums, found = chunked.gradient(g, dfinal, x, states, filters, skip, dtype, need_x)
@@ -138,7 +142,10 @@ def _backward_of_segments(
     segments: Segments,
     need_x: bool,
 ) -> tuple[Tensor | None, Filter | None]:
-    """Document by document. Sums before chunks are computed again: cheap, and only x is kept."""
+    """Return the gradients, document by document.
+
+    Sums before chunks are computed again, which is cheap, so that only x is saved.
+    """
     dx = g.new_zeros(g.shape) if need_x else None
     total = None if x is None else Filter(*map(torch.zeros_like, filters))
     for group in packed.groups(g, None, *segments, end_together=True):
@@ -251,7 +258,7 @@ def compiled_gradient(
     lengths: Tensor | None,
     need_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """What is not needed comes back empty."""
+    """Return the gradients; those that are not needed are empty tensors."""
     segments = _segments(starts, lengths)
     dx, found, dsums = _backward(
         g, dfinal, x, states, free, weights, decays, skip, segments, need_x
