@@ -26,11 +26,11 @@ NAMES = ("x", "free", "weights", "decays")
 def cut(request, monkeypatch):
     """The ways to cut time and columns, which the size of x decides otherwise."""
     if request.param == "chunks":
-        monkeypatch.setattr(recurrent_filter, "FEW", 0)
+        monkeypatch.setattr(recurrent_filter, "MIN_INPUTS", 0)
     if request.param == "small pieces":
-        monkeypatch.setitem(chunked.PIECE, "cpu", 256)
-        monkeypatch.setattr(chunked, "FEWEST_COLUMNS", 4)
-        monkeypatch.setattr(chunked, "NARROW", 0)
+        monkeypatch.setitem(chunked.PIECE_ELEMENTS, "cpu", 256)
+        monkeypatch.setattr(chunked, "MIN_PIECE_COLUMNS", 4)
+        monkeypatch.setattr(chunked, "MAX_STAGED_CHANNELS", 0)
 
 
 def random_filters(heads, short=16, rank=8, dtype=torch.float64, seed=0):
@@ -120,7 +120,7 @@ def test_gradcheck_with_a_state(shape, short, rank):
 
 
 def test_gradcheck_across_chunks():
-    inputs = [random_x(1, recurrent_filter.SMALL_CHUNK + 6, 1, 1), *random_filters(1, 3, 2)]
+    inputs = [random_x(1, recurrent_filter.SHORT_CHUNK_LENGTH + 6, 1, 1), *random_filters(1, 3, 2)]
     inputs[3] = inputs[3] * 0.999
     assert gradcheck(lambda *a: toeplitz_recurrent(*a)[0], [i.requires_grad_() for i in inputs])
 
@@ -324,7 +324,7 @@ def test_only_the_gradient_that_is_needed():
     filters[1].requires_grad_()
     y, _ = toeplitz_recurrent(x, *filters)
     kept, states = y.grad_fn.saved_tensors[:2]
-    chunks = -(-200 // recurrent_filter.SMALL_CHUNK)
+    chunks = -(-200 // recurrent_filter.SHORT_CHUNK_LENGTH)
     assert (kept.numel(), states.numel()) == (x.numel(), 8 * 2 * chunks)
     (dweights,) = torch.autograd.grad(y.sum(), filters[1])
     assert dweights.shape == filters[1].shape

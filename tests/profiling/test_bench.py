@@ -86,7 +86,7 @@ def test_decoding_rows(monkeypatch):
 
 def test_recurrent_rows_and_their_tables(monkeypatch):
     monkeypatch.setattr(recurrent, "CASES", (recurrent.Case(1, 40, 4, 2, asked=1.0),))
-    monkeypatch.setattr(recurrent, "ELEMENTS", 2**10)
+    monkeypatch.setattr(recurrent, "GROWTH_ELEMENTS", 2**10)
     rows = recurrent.recurrent_rows(Console(quiet=True), most=2**10, seconds=0)
     assert [row["backward"] for row in rows] == [False, True]
     assert not recurrent.recurrent_rows(Console(quiet=True), most=1, seconds=0)

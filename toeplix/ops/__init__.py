@@ -8,7 +8,7 @@
     toeplitz_windowed    longer than the kernel       windowed.py
     toeplitz_continued   the next chunk of a prompt   windowed.py
     decoder              one position at a time       decoding/
-    toeplitz_recurrent   filters made of decays       recurrent.py chunked.py
+    toeplitz_recurrent   recurrent filters, in O(t)   recurrent.py chunked.py
 
 Axes: b batch, t time, h heads, c channels of one head. Of these b, h and c may be 0, in every call:
 the result is as empty; t and the number of taps are at least 1. Rows are independent, bit for bit:

@@ -1,8 +1,8 @@
-"""The product with a recurrent filter in linear time: tiles inside chunks, r sums between them.
+"""The product with a recurrent filter in linear time: matmul tiles inside chunks, r sums between them.
 
     w[l] = free[l] (l < short) + sum over j < r of weights[j] * decays[j]^l
 
-Time is cut into chunks of m positions. With S_n (r rows) the sums of a channel before chunk n,
+Time is divided into chunks of m positions. With S_n (r rows) the sums of a channel before chunk n,
 u_n (m rows) the inputs of the chunk and v_n (e = short - 1 rows) the inputs just before it,
 
     y_n     = C S_n + P v_n + L u_n        C[a, j] = weights[j] decays[j]^(a + 1)
@@ -35,9 +35,11 @@ from toeplix.ops import contraction
 from toeplix.ops.fft import slices
 from toeplix.ops.recurrent_filter import Correlation, Filter, Matrices, chunk_size
 
-PIECE = {"cpu": 2**19, "cuda": 2**25}  # elements of a piece; on a CPU it stays in cache
-NARROW, APART = 16, 16  # channels of a head up to which copies are staged, and numbers between rows
-FEWEST_COLUMNS = 256  # of one head in a piece, where there are as many: its matrices are read once
+PIECE_ELEMENTS = {"cpu": 2**19, "cuda": 2**25}  # elements of a piece; on a CPU it stays in cache
+MAX_STAGED_CHANNELS = 16  # channels of a head up to which copies are staged
+ROW_GAP = 16  # numbers between the rows of a staged copy, which otherwise share few cache sets
+# minimum columns of one head in a piece, if there are as many, so that its matrices are read once
+MIN_PIECE_COLUMNS = 256
 
 
 class _Columns(NamedTuple):
@@ -59,7 +61,7 @@ class _Piece(NamedTuple):
 
 
 class _Work:
-    """Cuts a `(b, t, h, c)` sequence into pieces and moves them to buffers and back."""
+    """Divides a `(b, t, h, c)` sequence into pieces and copies them to buffers and back."""
 
     def __init__(self, like: Tensor, time: int, matrices: Matrices) -> None:
         self.batch, _, self.heads, self.channels = like.shape
@@ -67,8 +69,8 @@ class _Work:
         self.m = matrices
         self.device = like.device
         self._buffers: dict[tuple[object, ...], Tensor] = {}
-        budget = PIECE.get(self.device.type, PIECE["cpu"]) // self.m.size
-        wanted = min(FEWEST_COLUMNS, self.batch * self.channels * max(1, time // self.m.size))
+        budget = PIECE_ELEMENTS.get(self.device.type, PIECE_ELEMENTS["cpu"]) // self.m.size
+        wanted = min(MIN_PIECE_COLUMNS, self.batch * self.channels * max(1, time // self.m.size))
         self._heads = max(1, min(self.heads, budget // wanted))
         self._rows = max(1, min(self.batch, budget // (self._heads * self.channels)))
         self._count = max(1, budget // (self._heads * self._rows * self.channels))
@@ -79,7 +81,7 @@ class _Work:
                 yield _Columns(rows, heads)
 
     def pieces(self) -> list[_Piece]:
-        """Whole chunks, several at once; what is left is one shorter chunk."""
+        """Return pieces of several whole chunks; the remaining positions are one shorter chunk."""
         size = self.m.size
         whole, rest = divmod(self.time, size)
         result = [
@@ -91,7 +93,7 @@ class _Work:
         return result
 
     def space(self, name: str, rows: int, piece: _Piece, columns: _Columns) -> Tensor:
-        """A buffer `(h, rows, chunks, b, c)`, used again by the next piece of this shape."""
+        """Return a buffer `(h, rows, chunks, b, c)`, which the next piece of this shape uses again."""
         heads = columns.heads.stop - columns.heads.start
         batch = columns.rows.stop - columns.rows.start
         shape = (heads, rows, piece.chunks, batch, self.channels)
@@ -100,20 +102,20 @@ class _Work:
         return self._buffers[name, shape]
 
     def _fetch(self, chunks: Tensor, out: Tensor) -> None:
-        """Copy; heads of few channels by way of their own layout, rows apart for the cache's sake."""
+        """Copy chunks to a buffer; heads of few channels are copied in their own layout first."""
         heads, size, count, batch, channels = chunks.shape
-        if channels > NARROW or heads == 1:
+        if channels > MAX_STAGED_CHANNELS or heads == 1:
             out.copy_(chunks)
             return
-        shape = (size, count, batch, heads * channels + APART)
+        shape = (size, count, batch, heads * channels + ROW_GAP)
         if shape not in self._buffers:
             self._buffers[shape] = torch.empty(shape, dtype=self.m.dtype, device=self.device)
-        stage = self._buffers[shape][..., :-APART].unflatten(-1, (heads, channels))
+        stage = self._buffers[shape][..., :-ROW_GAP].unflatten(-1, (heads, channels))
         stage.copy_(chunks.permute(1, 2, 3, 0, 4))
         out.copy_(stage.permute(3, 0, 1, 2, 4))
 
     def load(self, x: Tensor, skip: int, piece: _Piece, columns: _Columns) -> Tensor:
-        """`[S; v; u]` without the sums, which the caller puts into the first rows."""
+        """Return `[S; v; u]` without the sums, which the caller writes to the first rows."""
         rank, reach = self.m.rank, self.m.reach
         buffer = self.space("x", rank + reach + piece.size, piece, columns)
         near = rank + reach
@@ -129,7 +131,7 @@ class _Work:
         return buffer
 
     def load_gradient(self, g: Tensor, piece: _Piece, columns: _Columns) -> Tensor:
-        """`[A; g; g']` without A, which the caller puts into the first rows."""
+        """Return `[A; g; g']` without A, which the caller writes to the first rows."""
         rank, reach = self.m.rank, self.m.reach
         buffer = self.space("g", rank + piece.size + reach, piece, columns)
         end = rank + piece.size
@@ -144,13 +146,13 @@ class _Work:
 
 
 def _chunks(x: Tensor, first: int, piece: _Piece, columns: _Columns) -> Tensor:
-    """The positions of a piece as `(h, size, chunks, b, c)`."""
+    """Return the positions of a piece as `(h, size, chunks, b, c)`."""
     part = x[columns.rows, first : first + piece.size * piece.chunks, columns.heads]
     return part.unflatten(1, (piece.chunks, piece.size)).permute(3, 2, 1, 0, 4)
 
 
 def _multiply(matrix: Tensor, buffer: Tensor, out: Tensor) -> Tensor:
-    """`out[h] = matrix[h] @ buffer[h]`; the trailing axes of buffer and out are columns."""
+    """Compute `out[h] = matrix[h] @ buffer[h]`; the trailing axes of buffer and out are columns."""
     if len(matrix) == 1:
         torch.mm(matrix[0], buffer[0].flatten(1), out=out[0].flatten(1))
     else:
@@ -159,7 +161,7 @@ def _multiply(matrix: Tensor, buffer: Tensor, out: Tensor) -> Tensor:
 
 
 def _scan(slots: Tensor, decay: Tensor) -> Tensor:
-    """`s[i] = slots[i] + decay * s[i - 1]` along the third axis, by doubling: no matrix, no zeros."""
+    """Compute `s[i] = slots[i] + decay * s[i - 1]` along the third axis in place, by doubling."""
     count, step = slots.shape[2], 1
     while step < count:
         moved = torch.addcmul(slots[:, :, step:], slots[:, :, :-step], decay)
@@ -185,7 +187,7 @@ def forward(
     outputs: bool = True,
     keep: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs from position `skip` on, the sums after the last position, and those before every chunk.
+    """Return outputs from position `skip` on, sums after the last position, and sums before every chunk.
 
     The first `skip` positions (0, or the reach of the free part) are part of `sums` already. Outputs are
     empty unless `outputs`, sums before the chunks, `(h, r, chunks, b, c)`, unless `keep`.
@@ -222,7 +224,7 @@ def forward(
 
 
 class Gradients(NamedTuple):
-    """None where not asked for."""
+    """The gradients; None where they were not requested."""
 
     x: Tensor | None
     sums: Tensor
@@ -239,7 +241,10 @@ def gradient(
     dtype: torch.dtype,
     need_x: bool,
 ) -> Gradients:
-    """Gradients for those of the outputs and of the final sums; x and states serve the filters'."""
+    """Return the gradients, from those of the outputs (g) and of the final sums (final).
+
+    x and states are needed for the gradients of the filters only.
+    """
     m, work = _prepare(g, g.shape[1], filters, dtype)
     pieces = work.pieces()
     dx = g.new_empty(work.batch, skip + work.time, *g.shape[2:]) if need_x else None

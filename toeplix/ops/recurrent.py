@@ -1,4 +1,4 @@
-"""Recurrent filters: a short free part and r decays, multiplied in linear time.
+"""Recurrent filters: a few free taps and r decays, multiplied in linear time.
 
     w[l] = free[l] (l < short) + sum over j < r of weights[j] * decays[j]^l        one filter per head
 
@@ -26,7 +26,7 @@ from toeplix.ops.segments import Segments, segments_from_mask, segments_from_off
 
 
 class RecurrentState(NamedTuple):
-    """What a product with recurrent filters keeps of the positions before the next one."""
+    """The state of a product with recurrent filters between two positions."""
 
     recent: Float[Tensor, "b e h c"]  # the last short - 1 inputs, zeros before the first
     sums: Float[Tensor, "b r h c"]  # in the working precision
@@ -38,7 +38,7 @@ def recurrent_kernel(
     decays: Float[Tensor, "#h r"] | Float[Tensor, " r"],
     time: int,
 ) -> Float[Tensor, "h time"]:
-    """The filters at the lags `0 .. time - 1`, `w[l] = free[l] + sum_j weights[j] decays[j]^l`.
+    """Return the filters at the lags `0 .. time - 1`, `w[l] = free[l] + sum_j weights[j] decays[j]^l`.
 
     >>> recurrent_kernel(torch.tensor([[1.0, 1.0]]), torch.ones(1, 1), torch.tensor([0.5]), 4).tolist()
     [[2.0, 1.5, 0.25, 0.125]]
@@ -58,9 +58,9 @@ def toeplitz_recurrent(
     offsets: Int[Tensor, " documents_plus_1"] | list[int] | None = None,
     mask: Bool[Tensor, "b t"] | Int[Tensor, "b t"] | None = None,
 ) -> tuple[Float[Tensor, "b t h c"], RecurrentState]:
-    """The causal Toeplitz product with recurrent filters in O(t), and the state after the last position.
+    """Return the causal product with recurrent filters, computed in O(t), and the state after it.
 
-    Equals `toeplitz(x, recurrent_kernel(free, weights, decays, t))`, with no limit on t.
+    The product equals `toeplitz(x, recurrent_kernel(free, weights, decays, t))`, with no limit on t.
 
     Args:
         x: sequences `(b, t, h, c)`, of any floating dtype and layout. Half precision is computed in
@@ -71,8 +71,8 @@ def toeplitz_recurrent(
         state: after the positions before x, as an earlier call returned it. None: x is the beginning.
         offsets: documents laid end to end in one row, each multiplied as if it were alone (see
             `toeplitz_packed`). The state then has a row for every document.
-        mask: true where a position is real, in rows with padding on either side (see
-            `toeplitz_padded`). Pads give zero; the state is that after a row's last real position.
+        mask: true (or 1) at positions that are not padding (see `toeplitz_padded`). Outputs at padding
+            are zero; the state is that after the last position of a row that is not padding.
 
     Causality is exact: outputs up to t stay the same bit for bit whatever follows t, NaN and infinity
     included. From its first input that is not finite on, a channel's outputs are NaN. Differentiable
@@ -106,12 +106,12 @@ def toeplitz_recurrent(
     check_state(state, reach, weights.shape[1], (x.shape[0], x.shape[2], x.shape[3]))
     whole = torch.cat([state.recent.to(x.dtype), x], 1) if reach else x
     y, sums = product(whole, free, weights, decays, state.sums, reach, None)
-    # a copy, lest it keep the whole sequence alive
+    # a copy, as a view would keep the whole sequence in memory
     return y, RecurrentState(whole[:, whole.shape[1] - reach :].clone(), sums)
 
 
 def check_filter(free: Tensor, weights: Tensor, decays: Tensor) -> None:
-    """Refuse parameters that are not those of recurrent filters."""
+    """Raise an error unless these are the parameters of recurrent filters."""
     for name, value in (("free", free), ("weights", weights), ("decays", decays)):
         if not isinstance(value, Tensor) or not value.is_floating_point():
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
@@ -133,7 +133,7 @@ def check_filter(free: Tensor, weights: Tensor, decays: Tensor) -> None:
 
 
 def check_state(state: RecurrentState, reach: int, rank: int, like: tuple[int, int, int]) -> None:
-    """Refuse a state of other filters, or of other rows; `like` is (b, h, c)."""
+    """Raise an error for a state of other filters or rows; `like` is (b, h, c)."""
     batch, heads, channels = like
     for name, value, count in (("recent", state.recent, reach), ("sums", state.sums, rank)):
         if tuple(value.shape) != (batch, count, heads, channels):

@@ -1,4 +1,4 @@
-"""Recurrent filters as the matrices of one chunk, and the gradients of those back to the parameters.
+"""Recurrent filters as the matrices of one chunk, and the gradients of these back to the parameters.
 
     w[l] = free[l] (l < short) + sum over j < r of weights[j] * decays[j]^l
 
@@ -16,16 +16,17 @@ from torch import Tensor
 from toeplix.ops import contraction
 from toeplix.ops.continuation import rectangle
 
-CHUNK = 64  # positions in a chunk ...
-SMALL_CHUNK, FEW = 32, 2**17  # ... and where a filter multiplies fewer numbers: its matrices count
+CHUNK_LENGTH = 64  # positions in a chunk ...
+SHORT_CHUNK_LENGTH = 32  # ... and if the input is small, as building the matrices then dominates
+MIN_INPUTS = 2**17  # inputs of one head from which chunks are long
 
 
-def chunk_size(short: int, numbers: int) -> int:
-    """Positions in a chunk: the free part must not read beyond the chunk before.
+def chunk_size(short: int, inputs: int) -> int:
+    """Return the positions in a chunk: the free taps must not read beyond the chunk before it.
 
-    `numbers` says how many a filter multiplies: batch times time times channels of one head.
+    `inputs` is the number of inputs of one head: batch times time times channels.
     """
-    return max(CHUNK if numbers >= FEW else SMALL_CHUNK, short)
+    return max(CHUNK_LENGTH if inputs >= MIN_INPUTS else SHORT_CHUNK_LENGTH, short)
 
 
 class Filter(NamedTuple):
@@ -41,7 +42,7 @@ class Filter(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Positions before a chunk that the free part reads (e)."""
+        """The number of positions before a chunk that the free taps read (e)."""
         return max(0, self.free.shape[1] - 1)
 
     def powers(self, count: int) -> Float[Tensor, "h r count"]:
@@ -56,7 +57,7 @@ class Filter(NamedTuple):
 
 
 class Matrices:
-    """What multiplies the buffer of a piece of chunks of m positions."""
+    """The matrices that multiply the buffer of a piece, with chunks of m positions."""
 
     def __init__(self, filters: Filter, size: int, dtype: torch.dtype) -> None:
         self.filters, self.size, self.dtype = filters, size, dtype
@@ -92,7 +93,7 @@ class Matrices:
         return torch.nn.functional.pad(taps, (self.size - 1, 0)).unfold(-1, self.size, 1)
 
     def decay(self, positions: int) -> Float[Tensor, "h r 1 1 1"]:
-        """What is left of a sum after so many positions."""
+        """Return the factor of a sum after this number of positions."""
         if positions not in self._decays:
             power = _rounded(self.filters.decays**positions, self.dtype)
             self._decays[positions] = power[..., None, None, None]
@@ -100,7 +101,7 @@ class Matrices:
 
 
 def _rounded(table: Tensor, dtype: torch.dtype) -> Tensor:
-    """In the working precision; powers below its smallest normal number, which are slow, become 0."""
+    """Return the table in the working precision; subnormal numbers, which are slow, become 0."""
     table = table.to(dtype)
     return table.masked_fill(table.abs() < torch.finfo(dtype).tiny, 0)
 
@@ -113,7 +114,7 @@ class Correlation:
         self._sums: dict[int, Tensor] = {}  # by the size of chunks: whole ones, and the tail
 
     def add(self, g: Tensor, x: Tensor, size: int, heads: slice) -> None:
-        """One piece, of chunks of `size` positions."""
+        """Add one piece, with chunks of `size` positions."""
         if size not in self._sums:
             total = len(self.matrices.filters.free)
             self._sums[size] = g.new_zeros(total, g.shape[1], x.shape[1])
@@ -124,7 +125,7 @@ class Correlation:
             sums.baddbmm_(g.flatten(2), x.flatten(2).transpose(1, 2))
 
     def parameters(self) -> Filter:
-        """The gradients of all parameters."""
+        """Return the gradients of all parameters."""
         free, weights, decays = self.matrices.filters
         dfree, dweights, ddecays = (torch.zeros_like(part) for part in (free, weights, decays))
         for size, sums in self._sums.items():

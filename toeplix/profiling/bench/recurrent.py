@@ -1,7 +1,7 @@
-"""Recurrent filters beside free ones: the linear-time product against the FFT, and its growth with time.
+"""The linear-time product with recurrent filters: time relative to the FFT path, and growth with length.
 
 A ratio is the time of `toeplitz(path="fft")` over that of `toeplitz_recurrent`, for the same filter. The
-size of x stays the same over the growth table, so linear time is one time an element.
+size of x is the same in every row of the growth table, so linear time means equal times per element.
 """
 
 import statistics
@@ -17,7 +17,7 @@ from torch import Tensor
 from toeplix.ops import recurrent_kernel, toeplitz, toeplitz_recurrent
 from toeplix.profiling import timing
 
-SHORT, RANK = 16, 8
+FREE_TAPS, DECAYS = 16, 8
 
 
 class Case(NamedTuple):
@@ -25,7 +25,7 @@ class Case(NamedTuple):
     time: int
     dim: int
     heads: int
-    asked: float | None = None  # the ratio that forward+backward is held to
+    asked: float | None = None  # the minimum ratio that forward+backward should have
 
     @property
     def elements(self) -> int:
@@ -38,19 +38,22 @@ CASES = (
     Case(1, 16384, 512, 1, asked=1.8),
     Case(1, 16384, 512, 8),
 )
-GROWTH = (2048, 8192, 32768, 131072, 262144)
-ELEMENTS = 2**22  # of x in the growth table
+GROWTH_TIMES = (2048, 8192, 32768, 131072, 262144)
+GROWTH_ELEMENTS = 2**22  # elements of x in every row of the growth table
 
 
 def filters(heads: int, longest: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Random taps and weights, and decays whose time constants go from 2 to twice the longest."""
-    spans = torch.logspace(0, 1, RANK, base=longest) * 2
-    free, weights = timing.randn(heads, SHORT, seed=1) / 4, timing.randn(heads, RANK, seed=2) / 8
+    """Return random taps and weights, and decays with time constants from 2 to twice `longest`."""
+    spans = torch.logspace(0, 1, DECAYS, base=longest) * 2
+    free, weights = (
+        timing.randn(heads, FREE_TAPS, seed=1) / 4,
+        timing.randn(heads, DECAYS, seed=2) / 8,
+    )
     return free, weights, torch.exp(-1 / spans)
 
 
 def recurrent_rows(console: Console, *, most: int, seconds: float) -> list[dict[str, Any]]:
-    """Forward and forward+backward beside the FFT path, for cases of up to `most` elements of x."""
+    """Compare forward and forward+backward with the FFT path, for x of up to `most` elements."""
     cases = [case for case in CASES if case.elements <= most]
     rows = []
     for case in track(cases, "recurrent", console=console, transient=True):
@@ -68,9 +71,9 @@ def recurrent_rows(console: Console, *, most: int, seconds: float) -> list[dict[
     return rows
 
 
-def growth_rows(*, seconds: float, times: tuple[int, ...] = GROWTH) -> list[dict[str, Any]]:
-    """Nanoseconds an element of forward+backward, batch 1, the width falling as time grows."""
-    cases = {time: Case(1, time, max(1, ELEMENTS // time), 1) for time in times}
+def growth_rows(*, seconds: float, times: tuple[int, ...] = GROWTH_TIMES) -> list[dict[str, Any]]:
+    """Measure nanoseconds per element of forward+backward with batch 1, for equal sizes of x."""
+    cases = {time: Case(1, time, max(1, GROWTH_ELEMENTS // time), 1) for time in times}
     calls = {str(time): _call("recurrent", case, True) for time, case in cases.items()}
     taken = timing.interleaved(calls, seconds=seconds, least=3)
     return [
@@ -85,7 +88,7 @@ def growth_rows(*, seconds: float, times: tuple[int, ...] = GROWTH) -> list[dict
 
 
 def recurrent_memory_rows(*, time: int = 16384, dim: int = 512) -> Iterator[dict[str, Any]]:
-    """Peak memory of forward+backward beyond inputs, in sizes of x; y and dx included."""
+    """Measure peak memory of forward+backward beyond inputs, in sizes of x, with y and dx."""
     case = Case(1, time, dim, 1)
     peak = timing.peak_extra_bytes(_prepared, case)
     if peak is not None:
@@ -96,7 +99,7 @@ def recurrent_tables(
     rows: list[dict[str, Any]], growth: list[dict[str, Any]], memory: list[dict[str, Any]]
 ) -> list[Table]:
     beside = Table(
-        title=f"recurrent filters ({SHORT} taps, {RANK} decays): the FFT's time over ours"
+        title=f"recurrent filters ({FREE_TAPS} taps, {DECAYS} decays): the FFT's time over ours"
     )
     for column in ("t", "h", "b", "d", "pass", "ms", "ratio"):
         beside.add_column(column, justify="left" if column == "pass" else "right")
@@ -137,7 +140,7 @@ def _call(name: str, case: Case, backward: bool) -> timing.Contender:
 
 
 def _prepared(case: Case) -> timing.Contender:
-    """Run in a new process: everything that is prepared here is not counted."""
+    """Return the call to measure, in a new process; memory allocated here is not counted."""
     batch, time, dim, heads, _ = case
     x = timing.randn(batch, time, heads, dim // heads).requires_grad_()
     parts = [part.requires_grad_() for part in filters(heads, time)]
