@@ -41,6 +41,17 @@ def test_dtypes(dtype):
     assert torch.equal(stepped(RecurrentDecoder(*filters, state), x[:, 100:]), y)
 
 
+def test_autocast_changes_no_bit():
+    x, filters = random_x(2, 60, 2, 4, torch.float32), random_filters(2, dtype=torch.float32)
+    results = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            state = RecurrentDecoder(*filters, x[:1, :30])
+            state.append(x[1:, :30])
+            results.append(stepped(state, x[:, 30:]))
+    assert torch.equal(*results)
+
+
 def test_layers_share_one_state():
     """Layer 2 reads what layer 1 gave at the same position."""
     x, filters = random_x(1, 100, 1, 4), random_filters(2)
