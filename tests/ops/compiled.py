@@ -15,6 +15,7 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
+from toeplix.ops import toeplitz_recurrent
 
 
 class Layer(nn.Module):
@@ -29,6 +30,19 @@ class Layer(nn.Module):
         return self.operator(x, self.kernel, *where).flatten(2).tanh()
 
 
+def recurrent(x, kernel, **where):
+    """The kernel's entries serve as the parameters of a recurrent filter."""
+    filters = kernel[:, :4], kernel[:, 4:7], kernel[:, 7:10].sigmoid()
+    y, state = toeplitz_recurrent(x, *filters, **where)
+    return y + state.sums.sum() + state.recent.sum()
+
+
+def recurrent_continued(x, kernel):
+    filters = kernel[:, :4], kernel[:, 4:7], kernel[:, 7:10].sigmoid()
+    _, state = toeplitz_recurrent(x[:, :20], *filters)
+    return toeplitz_recurrent(x, *filters, state=state)[0]
+
+
 def mask() -> torch.Tensor:
     real = torch.zeros(3, 50, dtype=torch.bool)
     real[0, :30], real[1, 20:], real[2, 5:45] = True, True, True
@@ -41,6 +55,14 @@ CASES = {
     "windowed": (toeplitz_windowed, 2, ()),
     "continued": (lambda x, k: toeplitz_continued(x, k, x[:, :40]), 2, ()),
     "packed": (toeplitz_packed, 1, (torch.tensor([0, 7, 7, 30, 50]),)),
+    "recurrent": (recurrent, 2, ()),
+    "recurrent, continued": (recurrent_continued, 2, ()),
+    "recurrent, padded": (lambda x, k, where: recurrent(x, k, mask=where), 3, (mask(),)),
+    "recurrent, packed": (
+        lambda x, k, where: recurrent(x, k, offsets=where),
+        1,
+        (torch.tensor([0, 7, 7, 30, 50]),),
+    ),
 }
 
 
@@ -53,6 +75,7 @@ def test_compiled_equals_eager(case, backend):
     operator, batch, where = CASES[case]
     if backend == "inductor" and not _has_compiler():
         pytest.skip("inductor needs a C++ compiler, and this machine has none")
+    torch.compiler.reset()  # all cases compile one function, and its versions are limited in number
     layer = Layer(operator)
     x = torch.randn(batch, 50, 8)
     compiled = torch.compile(layer, fullgraph=True, backend=backend)
@@ -88,6 +111,32 @@ def test_registered_operators_keep_their_promises():
             (g, x.detach(), kernel.detach(), "auto", None, None, *need),
             test_utils=("test_schema", "test_faketensor"),
         )
+
+
+def test_the_recurrent_operators_keep_their_promises():
+    x = torch.randn(2, 70, 2, 3, requires_grad=True)
+    free, weights = (torch.randn(2, n, requires_grad=True) for n in (4, 3))
+    decays = torch.rand(2, 3).clamp(0.1, 0.9).requires_grad_()
+    filters = (free, weights, decays)
+    sums = torch.randn(2, 3, 2, 3, requires_grad=True)
+    operators = torch.ops.toeplix
+    torch.library.opcheck(operators.recurrent.default, (x, *filters, sums, 3, None, None, True))
+    row, segments = torch.randn(1, 9, 2, 3), (torch.tensor([0, 4]), torch.tensor([4, 5]))
+    torch.library.opcheck(operators.recurrent.default, (row, *filters, None, 0, *segments, True))
+    tests = ("test_schema", "test_faketensor")
+    fixed = tuple(part.detach() for part in filters)
+    states = torch.randn(2, 3, 3, 2, 3)  # 67 positions are three chunks
+    for g, given, skip, kept, where in (
+        (torch.randn(2, 67, 2, 3), x.detach(), 3, states, (None, None)),
+        (torch.randn(2, 67, 2, 3), None, 3, states[:, :, :0], (None, None)),
+        (row, row, 0, states[:, :, :0], segments),
+    ):
+        for need_x in (True, False):
+            torch.library.opcheck(
+                operators.recurrent_gradient.default,
+                (g, None, given, kept, *fixed, skip, *where, need_x),
+                test_utils=tests,
+            )
 
 
 def _has_compiler() -> bool:

@@ -11,7 +11,7 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
-from toeplix.ops import DECODERS
+from toeplix.ops import DECODERS, RecurrentDecoder, toeplitz_recurrent
 from toeplix.ops.decoding.online import LEAF
 from toeplix.ops.decoding.ragged import RaggedDecoder
 from toeplix.ops.paths import PATHS
@@ -89,6 +89,80 @@ def test_a_batch_may_run_empty_and_fill_again(kind):
     if kind == "ragged":
         state.append(past)
         assert torch.equal(state.step(torch.ones(2, 2, 3)), torch.full((2, 2, 3), 10.0))
+
+
+def recurrent_calls(filters, batch, time):
+    mask = torch.ones(batch, time, dtype=torch.bool)
+    mask[:, time // 2 :] = False
+
+    def continued(x):
+        return toeplitz_recurrent(x, *filters, state=toeplitz_recurrent(x, *filters)[1])
+
+    found = {
+        "whole": lambda x: toeplitz_recurrent(x, *filters),
+        "continued": continued,
+        "padded": lambda x: toeplitz_recurrent(x, *filters, mask=mask),
+    }
+    if batch == 1:
+        found["packed"] = lambda x: toeplitz_recurrent(x, *filters, offsets=[0, 0, time])
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize(("short", "rank"), [(5, 3), (0, 2), (4, 0)])
+def test_recurrent_products_and_gradients_of_nothing(short, rank, time, dtype):
+    for batch, heads, channels in SHAPES:
+        filters = [
+            torch.full((heads, count), 0.5, requires_grad=True) for count in (short, rank, rank)
+        ]
+        for name, call in recurrent_calls(filters, batch, time).items():
+            x = torch.ones(batch, time, heads, channels, dtype=dtype)
+            with torch.no_grad():
+                assert call(x)[0].shape == x.shape, name
+            x.requires_grad_()
+            y, state = call(x)
+            assert (y.shape, y.dtype) == (x.shape, dtype), name
+            rows = 2 if name == "packed" else batch
+            assert state.recent.shape == (rows, max(0, short - 1), heads, channels), name
+            assert state.sums.shape == (rows, rank, heads, channels), name
+            grads = torch.autograd.grad(y.sum() + state.sums.sum(), [x, *filters])
+            assert grads[0].shape == x.shape, name
+            for grad, value in zip(grads[1:], filters, strict=True):
+                assert torch.equal(grad, torch.zeros_like(value)), name
+
+
+@pytest.mark.parametrize("past", [0, 40])
+@pytest.mark.parametrize(("short", "rank"), [(5, 3), (0, 2), (4, 0)])
+def test_recurrent_decoders_of_nothing(short, rank, past):
+    for batch, heads, channels in SHAPES:
+        filters = [torch.full((heads, count), 0.5) for count in (short, rank, rank)]
+        x = torch.ones(batch, past, heads, channels)
+        begin = toeplitz_recurrent(x, *filters)[1] if past else x
+        for given in (x, begin):
+            state = RecurrentDecoder(*filters, given)
+            assert state.step(torch.ones(batch, heads, channels)).shape == (batch, heads, channels)
+            state.select(torch.arange(batch).repeat(2))
+            state.append(given)
+            state.append(torch.ones(3, 5, heads, channels))
+            for _ in range(20):
+                now = torch.ones(3 * batch + 3, heads, channels)
+                assert state.step(now).shape == now.shape
+
+
+def test_a_batch_of_a_recurrent_decoder_may_run_empty_and_fill_again():
+    filters = torch.ones(2, 4), torch.ones(2, 1), torch.ones(2, 1)
+    state = RecurrentDecoder(*filters, torch.ones(2, 9, 2, 3))
+    state.select(torch.tensor([], dtype=torch.int64))
+    for _ in range(9):
+        assert state.step(torch.ones(0, 2, 3)).shape == (0, 2, 3)
+    state.append(torch.ones(2, 9, 2, 3))
+    assert torch.equal(state.step(torch.ones(2, 2, 3)), torch.full((2, 2, 3), 14.0))
+
+
+def test_recurrent_products_without_positions_are_rejected():
+    with pytest.raises(ValueError, match="x has no positions: t must be at least 1"):
+        toeplitz_recurrent(torch.ones(1, 0, 2, 3), *(torch.full((2, 2), 0.5) for _ in range(3)))
 
 
 @pytest.mark.parametrize("name", ["whole", "windowed", "padded", "continued", "packed"])

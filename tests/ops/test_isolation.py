@@ -15,13 +15,14 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
-from toeplix.ops import DECODERS
+from toeplix.ops import DECODERS, RecurrentDecoder, toeplitz_recurrent
 from toeplix.ops.decoding import online
 from toeplix.ops.decoding.ragged import RaggedDecoder
 from toeplix.ops.paths import PATHS
 
 POISON = {"1e20": 1e20, "inf": float("inf"), "nan": float("nan")}
 TIME = 600  # long enough for tiles that are multiplied by FFT
+RECURRENT = "recurrent"
 
 
 def assert_same_bits(one, other):
@@ -34,9 +35,16 @@ def rows_of(channels):
     return random_pair(4, TIME, 2, channels, TIME, dtype=torch.float32)
 
 
+def recurrent_filters(kernel):
+    """Free taps, weights and decays from the entries of a kernel."""
+    return kernel[:, :5], kernel[:, 5:8], kernel[:, 8:11].sigmoid()
+
+
 def run_decoder(kind, kernel, x):
-    """Rows 0 to 3; then row 1 leaves, and with `RaggedDecoder` another one joins at its place."""
-    if kind == "ragged":
+    """Rows 0 to 3; then row 1 leaves, and in a decoder of ragged batches another one takes its place."""
+    if kind == RECURRENT:
+        state = RecurrentDecoder(*recurrent_filters(kernel), x[:, :30])
+    elif kind == "ragged":
         state = RaggedDecoder(kernel, x[:, :30], max_new_tokens=TIME)
     else:
         state = decoder(kernel, x[:, :30], kind=kind)
@@ -44,7 +52,7 @@ def run_decoder(kind, kernel, x):
     rows = torch.tensor([3, 0, 2])
     state.select(rows)
     here = x[rows]
-    if kind == "ragged":
+    if kind in ("ragged", RECURRENT):
         state.append(x[:1, :100])
         here = torch.cat([here, x[:1]])
     after = torch.stack([state.step(part) for part in here[:, 400:].unbind(1)])
@@ -53,7 +61,7 @@ def run_decoder(kind, kernel, x):
 
 @pytest.mark.parametrize("poison", POISON)
 @pytest.mark.parametrize("channels", [1, 2, 3])
-@pytest.mark.parametrize("kind", [*DECODERS, "ragged"])
+@pytest.mark.parametrize("kind", [*DECODERS, "ragged", RECURRENT])
 def test_rows_of_a_decoder(kind, channels, poison):
     x, kernel = rows_of(channels)
     ordinary = run_decoder(kind, kernel, x)
@@ -89,20 +97,41 @@ def products(path, x, kernel, other):
     mask = torch.ones(x.shape[:2], dtype=torch.bool)
     mask[0, :99], mask[2, 500:] = False, False
     padded = x.masked_fill(~mask[:, :, None, None], other)
-    clean = [0, 2, 3]
+    bounds = list(range(0, 5 * TIME, TIME))
+    if path == RECURRENT:
+        filters = recurrent_filters(kernel)
+        calls = {
+            "whole": (lambda u: toeplitz_recurrent(u, *filters)[0], x),
+            "continued": (lambda u: recurrent_continued(u, filters), x),
+            "padded": (lambda u: toeplitz_recurrent(u, *filters, mask=mask)[0], padded),
+            "packed": (
+                lambda u: toeplitz_recurrent(u.flatten(0, 1)[None], *filters, offsets=bounds)[
+                    0
+                ].view_as(u),
+                x,
+            ),
+        }
+        return clean_rows(calls)
     calls = {
         "whole": (lambda u: toeplitz(u, kernel, path=path), x),
         "windowed": (lambda u: toeplitz_windowed(u, kernel[:, :70], path=path), x),
         "continued": (lambda u: toeplitz_continued(u[:, 200:], kernel, u[:, :200], path=path), x),
         "padded": (lambda u: toeplitz_padded(u, kernel, mask, path=path), padded),
         "packed": (
-            lambda u: toeplitz_packed(
-                u.flatten(0, 1)[None], kernel, list(range(0, 5 * TIME, TIME)), path=path
-            ).view_as(u),
+            lambda u: toeplitz_packed(u.flatten(0, 1)[None], kernel, bounds, path=path).view_as(u),
             x,
         ),
     }
-    found = {}
+    return clean_rows(calls)
+
+
+def recurrent_continued(u, filters):
+    _, state = toeplitz_recurrent(u[:, :200], *filters)
+    return toeplitz_recurrent(u[:, 200:], *filters, state=state)[0]
+
+
+def clean_rows(calls):
+    clean, found = [0, 2, 3], {}
     for name, (call, u) in calls.items():
         with torch.no_grad():
             found[name] = call(u)[clean]
@@ -117,7 +146,7 @@ def products(path, x, kernel, other):
 
 @pytest.mark.parametrize("poison", POISON)
 @pytest.mark.parametrize("channels", [1, 2, 3])
-@pytest.mark.parametrize("path", [*PATHS, "auto"])
+@pytest.mark.parametrize("path", [*PATHS, "auto", RECURRENT])
 def test_rows_of_a_product(path, channels, poison):
     x, kernel = rows_of(channels)
     ordinary = products(path, x, kernel, 0.5)

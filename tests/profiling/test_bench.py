@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.ops.oracle import random_pair, spelled_out
 from toeplix.ops import dispatch
 from toeplix.profiling import timing
-from toeplix.profiling.bench import decoding, operator, tune
+from toeplix.profiling.bench import decoding, operator, recurrent, tune
 from toeplix.profiling.bench.alternatives import ALTERNATIVES
 
 pytestmark = pytest.mark.slow
@@ -82,6 +82,27 @@ def test_decoding_rows(monkeypatch):
     assert [row["context"] for row in rows] == [64, 2048]
     assert all(value > 0 for row in rows for value in row["microseconds"].values())
     assert decoding.decoding_table(rows).row_count == 2
+
+
+def test_recurrent_rows_and_their_tables(monkeypatch):
+    monkeypatch.setattr(recurrent, "CASES", (recurrent.Case(1, 40, 4, 2, asked=1.0),))
+    monkeypatch.setattr(recurrent, "GROWTH_ELEMENTS", 2**10)
+    rows = recurrent.recurrent_rows(Console(quiet=True), most=2**10, seconds=0)
+    assert [row["backward"] for row in rows] == [False, True]
+    assert not recurrent.recurrent_rows(Console(quiet=True), most=1, seconds=0)
+    growth = recurrent.growth_rows(seconds=0, times=(64, 256))
+    memory = list(recurrent.recurrent_memory_rows(time=512, dim=8))
+    console = Console(width=120, record=True)
+    console.print(*recurrent.recurrent_tables(rows, growth, memory))
+    text = console.export_text()
+    assert "(>= 1.0)" in text
+    assert "256" in text
+
+
+def test_the_contenders_of_the_recurrent_benchmark_compute_the_same():
+    case = recurrent.Case(2, 70, 6, 2)
+    ours, fft = (recurrent._call(name, case, backward=False)() for name in ("recurrent", "fft"))
+    torch.testing.assert_close(ours, fft)
 
 
 def test_tuning_writes_a_rule_that_is_followed(tmp_path, monkeypatch):

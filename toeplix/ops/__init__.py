@@ -8,6 +8,7 @@
     toeplitz_windowed    longer than the kernel       windowed.py
     toeplitz_continued   the next chunk of a prompt   windowed.py
     decoder              one position at a time       decoding/
+    toeplitz_recurrent   recurrent filters, in O(t)   recurrent.py chunked.py
 
 Axes: b batch, t time, h heads, c channels of one head. Of these b, h and c may be 0, in every call:
 the result is as empty; t and the number of taps are at least 1. Rows are independent, bit for bit:
@@ -15,11 +16,10 @@ whatever one holds (1e20, inf, NaN), no bit of another changes, in a product, it
 decoder.
 """
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from toeplix.ops import autograd, dispatch, packed
+from toeplix.ops import autograd, dispatch
 from toeplix.ops.checks import (
     check_horizon,
     check_kernel,
@@ -32,17 +32,24 @@ from toeplix.ops.checks import (
 from toeplix.ops.decoding.base import Decoder
 from toeplix.ops.decoding.history import History
 from toeplix.ops.decoding.online import Online
+from toeplix.ops.decoding.recurrent import RecurrentDecoder
 from toeplix.ops.dense import toeplitz_matrix
+from toeplix.ops.recurrent import RecurrentState, recurrent_kernel, toeplitz_recurrent
+from toeplix.ops.segments import segments_from_mask, segments_from_offsets
 from toeplix.ops.windowed import toeplitz_continued, toeplitz_windowed
 
 __all__ = [
     "Decoder",
+    "RecurrentDecoder",
+    "RecurrentState",
     "decoder",
+    "recurrent_kernel",
     "toeplitz",
     "toeplitz_continued",
     "toeplitz_matrix",
     "toeplitz_packed",
     "toeplitz_padded",
+    "toeplitz_recurrent",
     "toeplitz_windowed",
 ]
 
@@ -102,8 +109,7 @@ def toeplitz_packed(
     if x.shape[0] != 1:
         raise ValueError(f"packed documents lie in one row: x must be (1, t, h, c), got {x.shape}")
     bounds = check_offsets(offsets)
-    find = _from_offsets if torch.compiler.is_compiling() else packed.segments_from_offsets
-    segments = autograd.Segments(*find(bounds, x.shape[1]))
+    segments = segments_from_offsets(bounds, x.shape[1])
     return autograd.product(x, kernel, check_path(path, exact), segments)
 
 
@@ -122,8 +128,7 @@ def toeplitz_padded(
     """
     check_product(x, kernel, beyond=True)
     real = check_mask(mask, x)
-    find = _from_mask if torch.compiler.is_compiling() else packed.segments_from_mask
-    return autograd.product(x, kernel, check_path(path, exact), autograd.Segments(*find(real)))
+    return autograd.product(x, kernel, check_path(path, exact), segments_from_mask(real))
 
 
 def decoder(
@@ -143,6 +148,7 @@ def decoder(
             `"online"` keeps their contributions to later outputs, and is near-linear; `"auto"` selects
             the faster one by the size of the receptive field, as measured.
 
+    >>> import torch
     >>> state = decoder(torch.tensor([[1.0, 2.0, 3.0]]), past=torch.zeros(1, 0, 1, 1))
     >>> [state.step(torch.tensor([[[v]]])).item() for v in (1.0, 10.0, 100.0)]
     [1.0, 12.0, 123.0]
@@ -157,25 +163,3 @@ def decoder(
     if kind not in DECODERS:
         raise ValueError(f"kind={kind!r} is unknown: use 'auto' or one of {', '.join(DECODERS)}")
     return DECODERS[kind](kernel, past, horizon)
-
-
-# Finding the segments reads values, which a compiled graph cannot do: there it is a custom operator.
-@torch.library.custom_op("toeplix::segments_from_offsets", mutates_args=())
-def _from_offsets(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
-    return packed.segments_from_offsets(offsets, time)
-
-
-@_from_offsets.register_fake
-def _(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
-    return offsets.new_empty(offsets.shape[0] - 1), offsets.new_empty(offsets.shape[0] - 1)
-
-
-@torch.library.custom_op("toeplix::segments_from_mask", mutates_args=())
-def _from_mask(mask: Tensor) -> tuple[Tensor, Tensor]:
-    return packed.segments_from_mask(mask)
-
-
-@_from_mask.register_fake
-def _(mask: Tensor) -> tuple[Tensor, Tensor]:
-    rows = mask.new_empty(mask.shape[0], dtype=torch.int64)
-    return rows, torch.empty_like(rows)

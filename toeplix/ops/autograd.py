@@ -10,7 +10,7 @@ half that of a registered operator; under torch.compile the operators `toeplix::
 `toeplix::gradient` avoid graph breaks.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,13 +18,7 @@ from torch.autograd.function import Function
 
 from toeplix.ops import packed, paths
 from toeplix.ops.contraction import Gradient
-
-
-class Segments(NamedTuple):
-    """Documents in a flattened batch: the start and the length of each."""
-
-    starts: Tensor
-    lengths: Tensor
+from toeplix.ops.segments import Segments
 
 
 def product(x: Tensor, kernel: Tensor, path: str, segments: Segments | None = None) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from toeplix.ops import packed
 from toeplix.ops.checks import check_mask, check_offsets
+from toeplix.ops.segments import segments_from_mask, segments_from_offsets
 
 
 def apart(
@@ -29,13 +30,13 @@ def apart(
     if mask is not None and offsets is not None:
         raise ValueError("give mask (padded rows) or offsets (one packed row), not both")
     if mask is not None:
-        segments = packed.segments_from_mask(check_mask(mask, tokens))
+        segments = segments_from_mask(check_mask(mask, tokens))
     else:
         if tokens.shape[0] != 1:
             raise ValueError(
                 f"packed documents lie in one row, got tokens of {tuple(tokens.shape)}"
             )
-        segments = packed.segments_from_offsets(check_offsets(offsets), tokens.shape[1])
+        segments = segments_from_offsets(check_offsets(offsets), tokens.shape[1])
     groups = packed.groups(tokens, None, *segments)
     if not groups:
         raise ValueError("there is no real position: every row is padding")

@@ -11,7 +11,7 @@ to the sum over documents, and memory is linear. Outputs at padding are zero.
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from toeplix.ops import paths
@@ -27,6 +27,7 @@ class Group(NamedTuple):
 
     positions: Tensor
     real: Bool[Tensor, "n longest"]
+    members: Int[Tensor, " n"]  # the numbers of these segments
 
     def gather(self, x: Tensor) -> Float[Tensor, "n longest h c"]:
         rows = x.flatten(0, 1)[self.positions.flatten()].unflatten(0, self.positions.shape)
@@ -68,11 +69,22 @@ def backward(
     return dx, None if dkernel is None else dkernel.to(kernel.dtype)
 
 
-def groups(x: Tensor, longest_allowed: int | None, starts: Tensor, lengths: Tensor) -> list[Group]:
-    """Return the segments in groups of similar length."""
+def groups(
+    x: Tensor,
+    longest_allowed: int | None,
+    starts: Tensor,
+    lengths: Tensor,
+    *,
+    end_together: bool = False,
+) -> list[Group]:
+    """Return the segments in groups of similar length.
+
+    The padding of a group is at the ends of its rows, or at their beginnings with `end_together`.
+    """
     total = x.shape[0] * x.shape[1]
-    pairs = sorted(zip(lengths.tolist(), starts.tolist(), strict=True), reverse=True)
-    pairs = [(length, start) for length, start in pairs if length > 0]
+    places = range(len(starts))
+    pairs = sorted(zip(lengths.tolist(), starts.tolist(), places, strict=True), reverse=True)
+    pairs = [segment for segment in pairs if segment[0] > 0]
     if pairs and longest_allowed is not None and pairs[0][0] > longest_allowed:
         raise ValueError(
             f"a document has {pairs[0][0]} positions and kernel {longest_allowed} taps: a causal "
@@ -84,39 +96,10 @@ def groups(x: Tensor, longest_allowed: int | None, starts: Tensor, lengths: Tens
         least = 0 if longest <= SHORT_SEGMENT else max(SHORT_SEGMENT, MIN_LENGTH_RATIO * longest)
         members = [pair for pair in pairs if pair[0] > least]
         pairs = pairs[len(members) :]
-        length, start = torch.tensor(members, device=x.device).unbind(1)
-        time = torch.arange(longest, device=x.device)
-        positions = (start[:, None] + time).clamp(max=total - 1)
-        result.append(Group(positions, time < length[:, None]))
+        length, start, place = torch.tensor(members, device=x.device).unbind(1)
+        time = torch.arange(longest, device=x.device).expand(len(members), -1)
+        if end_together:
+            time = time - (longest - length[:, None])
+        positions = (start[:, None] + time).clamp(min=0, max=total - 1)
+        result.append(Group(positions, (time >= 0) & (time < length[:, None]), place))
     return result
-
-
-def segments_from_offsets(offsets: Tensor, time: int) -> tuple[Tensor, Tensor]:
-    """Return starts and lengths of the documents given by offsets `[0, ..., t]`."""
-    lengths = offsets.diff()
-    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != time or (lengths < 0).any():
-        raise ValueError(
-            f"offsets must rise from 0 to t={time}, got {_shortened(offsets.tolist())}"
-        )
-    return offsets[:-1].clone(), lengths
-
-
-def segments_from_mask(mask: Bool[Tensor, "b t"]) -> tuple[Tensor, Tensor]:
-    """Return start (in the flattened batch) and length of the single run of True in every row."""
-    batch, time = mask.shape
-    lengths = mask.sum(1)
-    first = mask.int().argmax(1)
-    position = torch.arange(time, device=mask.device)
-    run = (position >= first[:, None]) & (position < (first + lengths)[:, None])
-    broken = (run != mask).any(1)
-    if broken.any():
-        row = int(broken.nonzero()[0])
-        raise ValueError(
-            f"mask has a hole in row {row}: real positions must be one run, with padding before "
-            "or after it (documents laid end to end go through toeplitz_packed)"
-        )
-    return first + torch.arange(batch, device=mask.device) * time, lengths
-
-
-def _shortened(values: list[int]) -> str:
-    return str(values) if len(values) <= 12 else f"[{values[0]}, {values[1]}, ..., {values[-1]}]"

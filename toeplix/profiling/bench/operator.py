@@ -18,6 +18,7 @@ from torch import Tensor
 
 from toeplix.ops import dispatch, fft, toeplitz
 from toeplix.profiling import timing
+from toeplix.profiling.bench import recurrent
 from toeplix.profiling.bench.alternatives import ALTERNATIVES
 from toeplix.profiling.bench.decoding import decoding_rows, decoding_table
 
@@ -58,6 +59,10 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
     console.print(summary_table(rows))
     memory = list(memory_rows())
     console.print(memory_table(memory))
+    beside = recurrent.recurrent_rows(console, most=most, seconds=seconds)
+    growth = recurrent.growth_rows(seconds=seconds)
+    held = list(recurrent.recurrent_memory_rows())
+    console.print(*recurrent.recurrent_tables(beside, growth, held))
     decoding = decoding_rows(console)
     console.print(decoding_table(decoding))
     return {
@@ -65,6 +70,7 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
         "machine": machine,
         "operator": rows,
         "memory": memory,
+        "recurrent": {"beside_fft": beside, "growth": growth, "memory": held},
         "decoding": decoding,
     }
 
