@@ -81,27 +81,30 @@ def complete(
     max_batch: int = MAX_BATCH,
     chunk: int | None = None,
 ) -> Iterator[tuple[int, TokenSampled]]:
-    """Run jobs to their end in this thread; yield (number of the job, sampled token) as they come."""
+    """Run jobs to their end in this thread; yield (number of the job, sampled token) as they come.
+
+    A job whose logits are not finite ends alone: the others go on, and `BadLogits` is raised at the end.
+    """
     if not jobs:
         return
     longest = max(1, *(job.max_new_tokens for job in jobs))
     scheduler = Scheduler(model, max_batch=max_batch, max_new_tokens=longest, chunk=chunk)
     numbers = {scheduler.add(job): number for number, job in enumerate(jobs)}
     training = model.training
+    failed: dict[int, str] = {}
     model.eval()
     try:
         while scheduler.busy:
             for ticket, events in scheduler.turn().items():
                 for event in events:
                     if isinstance(event, RequestFailed):
-                        raise BadLogits(
-                            f"prompt {numbers[ticket]}: {event.detail}: "
-                            "weights are damaged, or training diverged"
-                        )
+                        failed[numbers[ticket]] = event.detail
                     if isinstance(event, TokenSampled):
                         yield numbers[ticket], event
     finally:
         model.train(training)
+    for number, detail in failed.items():
+        raise BadLogits(f"prompt {number}: {detail}: weights are damaged, or training diverged")
 
 
 def prefill(

@@ -100,6 +100,8 @@ class RaggedDecoder(Online):
 
     def _reserve(self, rows: int) -> None:
         """Reallocate the buffers so that their capacity is between `rows` and four times `rows`."""
+        if self.channels == 0:  # there are no columns to reserve
+            return
         capacity = old = self._buffers.ahead.shape[2] // self.channels
         while capacity < rows:
             capacity *= 2
