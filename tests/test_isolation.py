@@ -5,14 +5,13 @@ ordinary and with the poisoned token in one row or document, or at padding; all 
 """
 
 import contextlib
-from dataclasses import replace
 
 import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.hub_pairs import one_thread
-from tests.models import OURS, stepped
+from tests.models import OURS, small, stepped
 from tests.test_architectures import CASES, SMALL
 from toeplix import Model, build
 from toeplix.hub import NearLinearCache, from_core
@@ -149,7 +148,8 @@ def test_generated_rows(model):
         with contextlib.suppress(BadLogits):  # of the poisoned row, once the others are done
             for row, sampled in stream(model, tokens.tolist(), max_new_tokens=30):
                 rows[row].append(sampled)
-        assert all(rows[row] for row in (0, 2, 3))
+        # where the output layer is the embedding, its NaN is in the logits of every row
+        assert model.config.tie_embeddings or all(rows[row] for row in (0, 2, 3))
         found.append([rows[row] for row in (0, 2, 3)])
     assert found[0] == found[1]
 
@@ -216,7 +216,9 @@ def test_rows_and_padding_of_the_hub(case, cache):
 @pytest.mark.parametrize("cache", [None, "dynamic", "static"])
 @pytest.mark.parametrize("arch", OURS)
 def test_generated_rows_of_the_hub(arch, cache):
-    config = replace(ALL["toeplitz-odd"], arch=arch, dim=16)
+    settings = vars(ALL["toeplitz-odd"]) | {"dim": 16}
+    del settings["arch"]
+    config = small(arch, **settings)
     model = from_core(poisoned(config, POISON["nan"]))
     tokens, mask = prompts(4, 12), torch.ones(4, 12, dtype=torch.long)
     mask[0, :7] = 0

@@ -85,7 +85,7 @@ def test_damage_is_found(recipe, tmp_path, name):
     file.unlink()
     with pytest.raises(ValueError, match=f"{name} is missing, not"):
         Store.open(tmp_path / "a")
-    assert store.manifest["version"] == 1
+    assert store.manifest["version"] == 2
 
 
 def test_what_is_no_store_is_told(store, tmp_path):
@@ -95,7 +95,7 @@ def test_what_is_no_store_is_told(store, tmp_path):
     with pytest.raises(ValueError, match="is damaged"):
         Store.open(tmp_path)
     (tmp_path / "manifest.json").write_text(json.dumps(store.manifest | {"version": 9}))
-    with pytest.raises(ValueError, match="version 9, this toeplix reads 1"):
+    with pytest.raises(ValueError, match="version 9, this toeplix reads 2"):
         Store.open(tmp_path)
 
 

@@ -98,7 +98,7 @@ def test_bad_bytes(server, data, status, words):
 
 def test_a_slow_body_is_not_waited_for(checkpoint):
     whole = post("/v1/completions", b'{"model": "tiny"}')
-    service = open_service(checkpoint, "tiny", Limits(patience=0.5))
+    service = open_service(checkpoint, "tiny", Limits(body_timeout=0.5))
     with running(service) as impatient, connect(impatient) as there:
         there.sendall(whole[:-5])
         status, _, body = answer(there)

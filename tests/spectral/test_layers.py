@@ -74,7 +74,6 @@ def test_where_filters_start():
     ):
         assert initialisation(vars(Model(**change))) == start
     assert initialisation({}) == "kaiming"
-    assert initialisation({"filters": "decay"}) == "decay", "as version 0.1.0 wrote it"
 
 
 def test_what_has_none_says_so(tmp_path):
