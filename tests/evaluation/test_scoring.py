@@ -35,9 +35,9 @@ def alone(model, context, continuation):
     if not continuation:
         return 0.0, True
     logits = model(torch.tensor([context + continuation]))[0]
-    chances = logits[len(context) - 1 : -1].log_softmax(-1)
-    picked = chances[range(len(continuation)), continuation]
-    return picked.sum().item(), chances.argmax(-1).tolist() == continuation
+    logprobs = logits[len(context) - 1 : -1].log_softmax(-1)
+    picked = logprobs[range(len(continuation)), continuation]
+    return picked.sum().item(), logprobs.argmax(-1).tolist() == continuation
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Tokens and chances: the same as the library gives without a page."""
+"""Tokens and probabilities: the same as the library gives without a page."""
 
 import threading
 
@@ -46,9 +46,9 @@ def test_chances_are_those_of_one_forward_pass(speaker):
     events = [e for e in written(speaker, "one two three", temperature=0.9) if e["kind"] != "rest"]
     tokens = [tokenizer.start, *(event["token"] for event in events)]
     with torch.no_grad():
-        chances = model(torch.tensor([tokens]))[0].softmax(1)
+        probs = model(torch.tensor([tokens]))[0].softmax(1)
     for place, event in enumerate(events):
-        here = chances[place]
+        here = probs[place]
         assert event["p"] == pytest.approx(float(here[event["token"]]), rel=1e-4)
         assert event["bits"] == pytest.approx(-float(here[event["token"]].log2()), abs=1e-3)
         best = here.sort(descending=True).values[: len(event["top"])]

@@ -120,16 +120,16 @@ def test_chances_are_the_models(client, service):
     )
     tokenizer = service.tokenizer
     tokens = [tokenizer.start, *tokenizer.encode("to be"), *alone(service, "to be", 12)]
-    chances = torch.log_softmax(service.model(torch.tensor([tokens]))[0], 1)
+    logprobs = torch.log_softmax(service.model(torch.tensor([tokens]))[0], 1)
     shown = [token for token in tokens[1:] if token not in service.ends]
-    expected = [float(chances[place, token]) for place, token in enumerate(shown)]
+    expected = [float(logprobs[place, token]) for place, token in enumerate(shown)]
     told = found.choices[0].logprobs
     assert told.token_logprobs == pytest.approx(expected, abs=1e-3)
     assert found.choices[0].text.startswith("to be")
     assert told.text_offset[0] == 0
     assert len(told.top_logprobs) == len(shown)
     for place, best in enumerate(told.top_logprobs):
-        assert max(best.values()) == pytest.approx(float(chances[place].max()), abs=1e-3)
+        assert max(best.values()) == pytest.approx(float(logprobs[place].max()), abs=1e-3)
     only = client.completions.create(
         model="tiny", prompt="to be", max_tokens=0, logprobs=0, echo=True
     )

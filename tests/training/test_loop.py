@@ -101,8 +101,8 @@ def test_held_out_loss_by_hand(store, tmp_path):
     nats = labels = size = 0
     for index in range(len(store.val)):
         document = torch.from_numpy(store.val.document(index).astype("int64"))[: 32 + 1]
-        chances = model(document[None, :-1]).detach().log_softmax(-1)[0]
-        nats -= float(chances.gather(1, document[1:, None]).sum())
+        logprobs = model(document[None, :-1]).detach().log_softmax(-1)[0]
+        nats -= float(logprobs.gather(1, document[1:, None]).sum())
         labels += len(document) - 1
         size += len(store.tokenizer.decode(document[1:].tolist()).encode())
     (row,) = [row for row in rows(folder) if "val_loss" in row]

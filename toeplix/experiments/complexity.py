@@ -9,7 +9,7 @@ import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from toeplix.experiments.engine import style
 from toeplix.experiments.engine.claims import Verdict
@@ -44,7 +44,24 @@ class Case:
     memory: bool
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+Column = Literal["seconds", "peak_bytes"]
+
+COLUMNS: tuple[tuple[Column, str], ...] = (("seconds", "seconds"), ("peak_bytes", "bytes"))
+
+
+class ComplexityRow(TypedDict):
+    """A case, and time and memory of every contender by its name."""
+
+    what: str
+    context: int
+    dim: int
+    depth: int
+    vocab: int
+    seconds: dict[str, float]
+    peak_bytes: dict[str, int]
+
+
+def cases(scale: Scale, rows: list[ComplexityRow]) -> list[Case]:
     depth = {"operator": 1, "training": 1, "prefill": scale.depth}
     return [
         Case(
@@ -106,7 +123,9 @@ def prepare(case: Case, name: str) -> Any:
     return read
 
 
-def fitted(rows: list[Row], what: str, name: str, column: str = "seconds") -> Interval | None:
+def fitted(
+    rows: list[ComplexityRow], what: str, name: str, column: Column = "seconds"
+) -> Interval | None:
     """Fit the exponent of n to lengths from longest / `FIT_SPAN` on, with its 95% interval."""
     points = sorted(
         (math.log(row["context"]), math.log(row[column][name]))
@@ -125,11 +144,11 @@ def fitted(rows: list[Row], what: str, name: str, column: str = "seconds") -> In
     return Interval(line.slope, line.slope - half, line.slope + half)
 
 
-def figure(rows: list[Row], published: list[Row]) -> Figure:
+def figure(rows: list[ComplexityRow], published: list[Row]) -> Figure:
     drawing = style.canvas(3, 2)
     axes = drawing.subplots(2, 3)
     for column, what in enumerate(("operator", "training", "prefill")):
-        for line, (field, unit) in enumerate((("seconds", "seconds"), ("peak_bytes", "bytes"))):
+        for line, (field, unit) in enumerate(COLUMNS):
             place = axes[line][column]
             here = sorted(
                 (row for row in rows if row["what"] == what), key=lambda row: row["context"]
@@ -148,7 +167,7 @@ def figure(rows: list[Row], published: list[Row]) -> Figure:
     return drawing
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[ComplexityRow]) -> Table:
     found = []
     for what in ("operator", "training", "prefill"):
         names = dict.fromkeys(
@@ -166,7 +185,7 @@ def table(rows: list[Row]) -> Table:
     return found
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[ComplexityRow]) -> dict[str, Verdict]:
     found = {}
     ours = {what: fitted(rows, what, "paper flat") for what in ("training", "prefill")}
     space = fitted(rows, "prefill", "paper flat", "peak_bytes")

@@ -9,7 +9,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from toeplix.experiments.engine import style
 from toeplix.experiments.engine.claims import Verdict
@@ -36,7 +36,21 @@ class Case:
     tokens: int
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+class DecodingRow(TypedDict):
+    """A case, and the latency and state of a decode step."""
+
+    way: str
+    context: int
+    dim: int
+    depth: int
+    tokens: int
+    mean_ms: float
+    median_ms: float
+    worst_ms: float
+    state_bytes: int
+
+
+def cases(scale: Scale, rows: list[DecodingRow]) -> list[Case]:
     lengths = [length for length in scale.contexts if length <= 2**15] or list(scale.contexts)
     return [
         Case(
@@ -103,14 +117,15 @@ def _slots(thing: Any) -> list[str]:
     return [*named, *getattr(thing, "__dict__", {})]
 
 
-def figure(rows: list[Row], published: list[Row]) -> Figure:
+def figure(rows: list[DecodingRow], published: list[Row]) -> Figure:
     drawing = style.canvas(2)
     axes = drawing.subplots(1, 2)
     names = {"near-linear": "toeplitz", "history": "paper"}
     for way in WAYS:
         here = sorted((row for row in rows if row["way"] == way), key=lambda row: row["context"])
-        for place, field in zip(axes, ("mean_ms", "state_bytes"), strict=True):
-            points = [(row["context"], row[field]) for row in here]
+        latencies = [(row["context"], row["mean_ms"]) for row in here]
+        sizes = [(row["context"], float(row["state_bytes"])) for row in here]
+        for place, points in zip(axes, (latencies, sizes), strict=True):
             if points:
                 line_style = style.look(names.get(way, way), label=way)
                 place.plot(*zip(*points, strict=True), **line_style)
@@ -121,7 +136,7 @@ def figure(rows: list[Row], published: list[Row]) -> Figure:
     return drawing
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[DecodingRow]) -> Table:
     found = []
     for context in sorted({row["context"] for row in rows}):
         here = {row["way"]: row for row in rows if row["context"] == context}
@@ -132,7 +147,7 @@ def table(rows: list[Row]) -> Table:
     return found
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[DecodingRow]) -> dict[str, Verdict]:
     """Judge C20: the paper's decoding method takes at most twice the time of the Transformer's."""
     longest = max((row["context"] for row in rows), default=0)
     here = {row["way"]: row["mean_ms"] for row in rows if row["context"] == longest}

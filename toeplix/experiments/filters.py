@@ -14,7 +14,7 @@ from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.trained_filters import Case, chosen, groups, rounded
+from toeplix.experiments.engine.trained_filters import Case, FilterRow, chosen, groups, rounded
 
 CLAIMS, MEASURES_TIME = ("C17",), False
 COST = "seconds after `index`"
@@ -23,7 +23,7 @@ NO_BIAS_MARGIN = 0.05  # recency up to 1/8 plus this counts as no bias
 PLOTTED_LAYERS = 4  # layers in the figure
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
     return trained_filters.cases(scale, rows)
 
 
@@ -52,7 +52,7 @@ def measure(case: Case, work: Path) -> Found:
     return score | {"filters": found}
 
 
-def figure(rows: list[Row], published: list[Row]) -> Figure:
+def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
     """Plot the first layers of each model: the whole matrices, then their corners at the diagonal."""
     from toeplix.spectral.singular import matrix
 
@@ -77,18 +77,18 @@ def figure(rows: list[Row], published: list[Row]) -> Figure:
     return drawing
 
 
-def recency(rows: list[Row]) -> dict[int, float]:
+def recency(rows: list[FilterRow]) -> dict[int, float]:
     """Return the mean recency over the filters of a model, by seed."""
     return {
         row["seed"]: statistics.fmean(entry["recency"] for entry in row["filters"]) for row in rows
     }
 
 
-def _mean(rows: list[Row]) -> intervals.Interval:
+def _mean(rows: list[FilterRow]) -> intervals.Interval:
     return intervals.mean(list(recency(rows).values()))
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[FilterRow]) -> Table:
     found = []
     for name, group in groups(rows).items():
         filters = [entry for row in group for entry in row["filters"]]
@@ -105,7 +105,7 @@ def table(rows: list[Row]) -> Table:
     return found
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     untrained, language = chosen(rows, "untrained"), chosen(rows, "language")
     coders = chosen(rows, "autoencoder")
     if not (untrained and language and coders):

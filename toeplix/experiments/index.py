@@ -17,7 +17,7 @@ from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.trained_filters import Case, chosen, groups
+from toeplix.experiments.engine.trained_filters import Case, FilterRow, chosen, groups
 
 CLAIMS, MEASURES_TIME = ("C15", "C16"), False
 COST = "8 minutes on two cores with --jobs 2; `symbols` and `filters` reuse its models"
@@ -28,7 +28,7 @@ NEAR_ZERO, LARGE_INDEX = (
 PERFECT_ACCURACY = 0.99  # accuracy from which a model copies perfectly
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
     return trained_filters.cases(scale, rows)
 
 
@@ -74,7 +74,7 @@ def _composed(kernels: list[torch.Tensor]) -> int | None:
     return index(reduce(convolved, kernels), eps=1e-9).index
 
 
-def shares(rows: list[Row], part: str | None = None) -> list[float]:
+def shares(rows: list[FilterRow], part: str | None = None) -> list[float]:
     """Return the mean of -index / (n - 1) of each model, for one part or all; 1/2 for noise."""
     found = []
     for row in rows:
@@ -88,7 +88,7 @@ def shares(rows: list[Row], part: str | None = None) -> list[float]:
     return found
 
 
-def zs(rows: list[Row], part: str | None = None) -> list[float]:
+def zs(rows: list[FilterRow], part: str | None = None) -> list[float]:
     """Return the z-scores of the filters of all rows against noise."""
     return [
         entry["z"]
@@ -98,11 +98,11 @@ def zs(rows: list[Row], part: str | None = None) -> list[float]:
     ]
 
 
-def parts(rows: list[Row]) -> list[str]:
+def parts(rows: list[FilterRow]) -> list[str]:
     return list(dict.fromkeys(entry["part"] for entry in rows[0]["filters"]))
 
 
-def figure(rows: list[Row], published: list[Row]) -> Figure:
+def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
     """Plot -index / (n - 1) of every filter; the grey band is noise."""
     columns = 2 if published else 1
     drawing = style.canvas(columns, width=6.2, height=4.2)
@@ -125,11 +125,11 @@ def figure(rows: list[Row], published: list[Row]) -> Figure:
     axes[0].invert_yaxis()
     style.finish(axes[0], x="-index / (n - 1)", y="", title="certified; grey: noise, ± 2 std")
     if published:
-        for place, row in enumerate(published):
-            span = row["context"] - 1
-            values = [-value / span for value in row["indices"]]
+        for place, theirs in enumerate(published):
+            span = theirs["context"] - 1
+            values = [-value / span for value in theirs["indices"]]
             axes[1].plot(values, [place] * len(values), "o", markersize=4, markerfacecolor="none")
-            _band(axes[1], row["context"], place)
+            _band(axes[1], theirs["context"], place)
         names = [row["label"] for row in published]
         axes[1].set_yticks(range(len(names)), names, fontsize=7)
         axes[1].invert_yaxis()
@@ -145,7 +145,7 @@ def _band(axes: Axes, context: int, place: float) -> None:
     axes.fill_betweenx([place - 0.35, place + 0.45], low, high, color="0.5", alpha=0.2, linewidth=0)
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[FilterRow]) -> Table:
     found = []
     for name, group in groups(rows).items():
         for part in parts(group):
@@ -172,7 +172,7 @@ def table(rows: list[Row]) -> Table:
     return found
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     language, copy = chosen(rows, "language"), chosen(rows, "copy")
     coders = chosen(rows, "autoencoder")
     if not (shares(language) and shares(copy) and shares(coders)):
@@ -197,7 +197,7 @@ def holds(rows: list[Row]) -> dict[str, Verdict]:
     return {"C15": Verdict(holds=answer, ours="; ".join(words)), "C16": _retention(rows)}
 
 
-def _retention(rows: list[Row]) -> Verdict:
+def _retention(rows: list[FilterRow]) -> Verdict:
     """Judge C16 by the models that copy perfectly and the filters among theirs with an index below 0."""
     perfect = [row for row in rows if (row["accuracy"] or 0.0) >= PERFECT_ACCURACY]
     singular = [
@@ -207,8 +207,9 @@ def _retention(rows: list[Row]) -> Verdict:
     for row in rows:
         for part, value in row["composed"].items():
             each = [entry["index"] for entry in row["filters"] if entry["part"] == part]
-            if value is not None and None not in each:
-                total, added = total + 1, added + (value == sum(each))
+            known = [index for index in each if index is not None]
+            if value is not None and len(known) == len(each):
+                total, added = total + 1, added + (value == sum(known))
     words = (
         f"{len(perfect)} models reach {PERFECT_ACCURACY:.0%}, {len(singular)} of them with filters of "
         f"index below 0; the index of the composed layers is the sum of theirs "

@@ -13,7 +13,7 @@ from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.trained_filters import Case, groups, rounded
+from toeplix.experiments.engine.trained_filters import Case, FilterRow, groups, rounded
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
@@ -21,7 +21,7 @@ COST = "seconds after `index`"
 COLUMNS = 4
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
     """Return the cases of the first seed only, because each panel of the figure shows one model."""
     return [case for case in trained_filters.cases(scale, rows) if case.seed == scale.seeds[0]]
 
@@ -42,7 +42,7 @@ def measure(case: Case, work: Path) -> Found:
     return {"filters": found}
 
 
-def figure(rows: list[Row], published: list[Row]) -> Figure:
+def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
     from matplotlib import colormaps
 
     from toeplix.reports.symbol_plot import draw_symbols
@@ -62,7 +62,7 @@ def figure(rows: list[Row], published: list[Row]) -> Figure:
     return drawing
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[FilterRow]) -> Table:
     return [
         {
             "model": name,
@@ -74,6 +74,6 @@ def table(rows: list[Row]) -> Table:
     ]
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     """Return no verdicts: this experiment only plots."""
     return {}

@@ -9,11 +9,12 @@ at a time to limit memory: its time ratios hold for this device only, and its me
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from toeplix.experiments.engine import style
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS, model
-from toeplix.experiments.engine.rows import Found, Row, Table
+from toeplix.experiments.engine.rows import Found, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 
@@ -37,7 +38,22 @@ class Case:
     memory: bool
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+class ThroughputRow(TypedDict, total=False):
+    """A case, and speed and memory of every model by its name."""
+
+    dim: int
+    depth: int
+    context: int
+    batch: int
+    vocab: int
+    device: str  # of published rows
+    steps_per_second: dict[str, float]
+    ratio: dict[str, float]
+    spread: dict[str, list[float]]
+    peak_bytes: dict[str, int]
+
+
+def cases(scale: Scale, rows: list[ThroughputRow]) -> list[Case]:
     small = scale.name == "smoke"
     return [
         Case(
@@ -85,7 +101,7 @@ def _spread(times: list[float], base: list[float]) -> list[float]:
     return [min(ratios), max(ratios)]
 
 
-def figure(rows: list[Row], published: list[Row]) -> Figure:
+def figure(rows: list[ThroughputRow], published: list[ThroughputRow]) -> Figure:
     drawing = style.canvas(2)
     axes = drawing.subplots(1, 2)
     for place, what in zip(axes, ("ratio", "memory"), strict=True):
@@ -106,7 +122,7 @@ def figure(rows: list[Row], published: list[Row]) -> Figure:
     return drawing
 
 
-def relative(row: Row, name: str, what: str) -> float | None:
+def relative(row: ThroughputRow, name: str, what: str) -> float | None:
     """Return time or memory divided by that of the paper's flat model in the same row."""
     if what == "ratio":
         return row["ratio"].get(name)
@@ -114,7 +130,7 @@ def relative(row: Row, name: str, what: str) -> float | None:
     return own / base if own and base else None
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[ThroughputRow]) -> Table:
     return [
         {
             "width": row["dim"],
@@ -128,7 +144,7 @@ def table(rows: list[Row]) -> Table:
     ]
 
 
-def holds(rows: list[Row]) -> dict[str, Verdict]:
+def holds(rows: list[ThroughputRow]) -> dict[str, Verdict]:
     if not rows:
         return {}
     row = max(rows, key=lambda row: row["dim"])

@@ -14,13 +14,12 @@ import math
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from toeplix.experiments.engine import models, task_training, text_training
-from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 
 TASKS = ("untrained", "language", "copy", "autoencoder")
@@ -43,7 +42,40 @@ class Case(text_training.Sized):
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def cases(scale: Scale, rows: list[Row]) -> list[Case]:
+class FilterEntry(TypedDict, total=False):
+    """What an experiment found of one filter."""
+
+    layer: str
+    part: str  # "encoder" or "decoder" of an autoencoder
+    taps: list[float]
+    index: int | None
+    status: str
+    margin: float
+    z: float
+    recency: float
+    centre: float
+    mode: int
+    least: float  # modulus of the symbol
+    most: float
+
+
+class FilterRow(TypedDict, total=False):
+    """A case, and its filters."""
+
+    model: str
+    task: str
+    dim: int
+    depth: int
+    context: int
+    lr: float
+    seed: int
+    loss: float
+    accuracy: float | None
+    filters: list[FilterEntry]
+    composed: dict[str, int | None]
+
+
+def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
     """Return cases of the paper's flat model on every task (language: two widths) and of our default."""
     found = []
     for seed in scale.seeds:
@@ -122,21 +154,21 @@ def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
     return load(folder / "model"), {"loss": held[-1], "accuracy": None}
 
 
-def groups(rows: list[Row]) -> dict[str, list[Row]]:
+def groups(rows: list[FilterRow]) -> dict[str, list[FilterRow]]:
     """Return rows grouped by their label in tables and figures, one row per seed."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[FilterRow]] = {}
     for row in rows:
         found.setdefault(label(row), []).append(row)
     first = {name: TASKS.index(group[0]["task"]) for name, group in found.items()}
     return dict(sorted(found.items(), key=lambda item: (first[item[0]], item[1][0]["model"])))
 
 
-def label(row: Row) -> str:
+def label(row: FilterRow) -> str:
     start = "" if row["model"] == "paper flat" else ", our init"
     return f"{row['task']}, d={row['dim']}{start}"
 
 
-def chosen(rows: list[Row], task: str, model: str = "paper flat") -> list[Row]:
+def chosen(rows: list[FilterRow], task: str, model: str = "paper flat") -> list[FilterRow]:
     """Return the rows of a task and model at the largest width."""
     mine = [row for row in rows if row["task"] == task and row["model"] == model]
     widest = max((row["dim"] for row in mine), default=0)
