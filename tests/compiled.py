@@ -30,7 +30,7 @@ def test_compiled_equals_eager(case):
     torch.compiler.reset()  # one class in many configurations: each is compiled afresh
     torch.manual_seed(0)
     model = build(config)
-    # ours are one graph; the borrowed ones are Hugging Face's to keep whole
+    # ours are one graph; the graphs of backbones are for Hugging Face to keep whole
     compiled = torch.compile(model, backend="aot_eager", fullgraph=config.arch in OURS)
     tokens = torch.randint(37, (2, 20))
     results = []

@@ -7,7 +7,7 @@ import urllib.parse
 import pytest
 import torch
 
-from toeplix.explorer.cache import Shelf
+from toeplix.explorer.cache import ModelCache
 from toeplix.explorer.guard import MAX_BODY
 from toeplix.explorer.reach import reach
 
@@ -61,7 +61,7 @@ def test_reach_is_the_library_s(served, trained):
     _, _, found = call(
         served, "/api/reach", {"model": "first", "text": "7: one two", "linearization": "at_text"}
     )
-    model, tokenizer = Shelf().speaker(trained / "first" / "model")
+    model, tokenizer = ModelCache().loaded(trained / "first" / "model")
     tokens = torch.tensor([tokenizer.start, *tokenizer.encode("7: one two")])
     expected = reach(model, tokens)
     assert "".join(found["tokens"][1:]) == "7: one two"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.serving.conftest import TEXT
 from toeplix.data import Tokenizer
-from toeplix.serving.limits import Refusal
+from toeplix.serving.limits import RequestError
 from toeplix.serving.prompts import Conversations, chat_template, end_tokens
 
 TEMPLATE = (
@@ -48,10 +48,10 @@ def test_the_plain_way(tokenizer):
 
 
 def test_what_templates_may_not(tokenizer):
-    with pytest.raises(Refusal, match="no developers"):
+    with pytest.raises(RequestError, match="no developers"):
         Conversations(tokenizer, TEMPLATE).tokens([("developer", "x")])
     spying = "{{ messages.__class__.__mro__[1].__subclasses__() }}"
-    with pytest.raises(Refusal, match="the chat template refuses"):
+    with pytest.raises(RequestError, match="the chat template refuses"):
         Conversations(tokenizer, spying).tokens([("user", "x")])
     with pytest.raises(ValueError, match="chat template is damaged"):
         Conversations(tokenizer, "{% if %}")

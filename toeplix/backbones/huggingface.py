@@ -38,7 +38,7 @@ class CacheState(DecodingState):
         """Do nothing: these caches read prompts and decode alike."""
 
 
-class Borrowed(LanguageModel):
+class HuggingFaceModel(LanguageModel):
     """A Hugging Face backbone and our output layer."""
 
     def __init__(self, config: Model, backbone: Any, bias: bool) -> None:
@@ -77,7 +77,7 @@ class Borrowed(LanguageModel):
         return self.head(features)
 
 
-class Attention(Borrowed):
+class Attention(HuggingFaceModel):
     """A Transformer, its state the keys and values of the past."""
 
     def advance(
@@ -91,7 +91,7 @@ class Attention(Borrowed):
         return out.last_hidden_state, state
 
 
-class StateSpace(Borrowed):
+class StateSpace(HuggingFaceModel):
     """Mamba 2, its state that of the recurrence and of the short convolution."""
 
     def advance(

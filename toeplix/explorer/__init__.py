@@ -2,7 +2,7 @@
 
 discovery   runs and checkpoints under a path, by name
 runs        settings and metrics of runs, read while they are training
-writing     generated text, token by token with probabilities
+generation  generated text, token by token with probabilities
 reach       which earlier tokens a token reads: the linear path through the filters
 claims      the paper's claims and figures, from results on disk
 cache       models and filters that are kept in memory

@@ -29,10 +29,10 @@ from starlette.exceptions import HTTPException as Rejection
 
 from toeplix.explorer import reach as linear
 from toeplix.explorer import runs
-from toeplix.explorer.cache import Shelf
+from toeplix.explorer.cache import ModelCache
 from toeplix.explorer.discovery import find
+from toeplix.explorer.generation import Event, name, write
 from toeplix.explorer.guard import App, Guard
-from toeplix.explorer.writing import Event, name, write
 from toeplix.files import printable
 from toeplix.inference.detokenization import Detokenizer
 from toeplix.inference.sampling import Sampling
@@ -87,7 +87,7 @@ def explorer(
     """Return the application for one path; `names` are its host names beside localhost."""
     find(root)  # fails now, not at the first request
     app = FastAPI(openapi_url=None)
-    shelf, slots = Shelf(), threading.Semaphore(MAX_GENERATIONS)
+    cache, slots = ModelCache(), threading.Semaphore(MAX_GENERATIONS)
     parts = _parts()
 
     def run(name: str) -> Path:
@@ -125,26 +125,26 @@ def explorer(
 
     @app.get("/api/filters")
     def filters(name: str) -> Any:
-        found = shelf.filters(checkpoint(name))
+        found = cache.filters(checkpoint(name))
         return runs.clean({"config": found.config, "rows": found.rows})
 
     @app.get("/api/filter")
     def one(name: str, layer: str, head: int = 0, kernel: int = 0) -> Any:
-        return shelf.filters(checkpoint(name)).one(layer, head, kernel)
+        return cache.filters(checkpoint(name)).one(layer, head, kernel)
 
     @app.post("/api/generate")
     def generate(request: GenerateRequest) -> Response:
-        speaker = shelf.speaker(checkpoint(request.model))
+        loaded = cache.loaded(checkpoint(request.model))
         sampling = Sampling(
             temperature=request.temperature, top_k=request.top_k, top_p=request.top_p
         )
         events = write(
-            *speaker,
+            *loaded,
             request.prompt,
             new=request.new,
             sampling=sampling,
             seed=request.seed,
-            alone=shelf.alone,
+            alone=cache.alone,
         )
         if not slots.acquire(blocking=False):
             raise HTTPException(429, f"{MAX_GENERATIONS} texts are being written: stop one of them")
@@ -152,11 +152,11 @@ def explorer(
 
     @app.post("/api/reach")
     def reach(request: ReachRequest) -> Any:
-        model, tokenizer = shelf.speaker(checkpoint(request.model))
+        model, tokenizer = cache.loaded(checkpoint(request.model))
         whole = [tokenizer.start, *tokenizer.encode(request.text)]
         most = min(linear.MAX_POSITIONS, model.config.context)
         tokens = whole[:most]
-        with shelf.alone:
+        with cache.alone:
             found = linear.reach(model, torch.tensor(tokens), request.linearization)
         if not bool(found.isfinite().all()):
             raise ValueError("what arrives is not finite: check the model's weights")

@@ -1,4 +1,4 @@
-"""Models and filters that were asked for, kept until their files change."""
+"""A cache of loaded models and filters, kept until their files change."""
 
 import threading
 from collections import OrderedDict
@@ -18,23 +18,23 @@ from toeplix.reports.filter_curves import Filters
 MAX_KEPT = 3  # of each kind: models, filters
 
 
-class Speaker(NamedTuple):
+class Loaded(NamedTuple):
     """A model and the tokenizer beside it."""
 
     model: LanguageModel
     tokenizer: Tokenizer
 
 
-class Shelf:
-    """What was read last, by kind, place and time of change. `alone` is held by who computes."""
+class ModelCache:
+    """Keeps the models and filters read last until their files change; hold `alone` to compute."""
 
     def __init__(self) -> None:
         self.alone = threading.Lock()
         self._reading = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
-    def speaker(self, checkpoint: Path) -> Speaker:
-        found: Speaker = self._have(_speaker, checkpoint)
+    def loaded(self, checkpoint: Path) -> Loaded:
+        found: Loaded = self._have(_loaded, checkpoint)
         return found
 
     def filters(self, checkpoint: Path) -> Filters:
@@ -63,6 +63,6 @@ def _read(read: Callable[[Path], Any], checkpoint: Path) -> Any:
             raise ValueError(str(problem)) from problem
 
 
-def _speaker(checkpoint: Path) -> Speaker:
+def _loaded(checkpoint: Path) -> Loaded:
     model, tokenizer, _ = load_pretrained(checkpoint, decoding_layout=True)
-    return Speaker(model, tokenizer)
+    return Loaded(model, tokenizer)

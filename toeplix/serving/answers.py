@@ -24,7 +24,7 @@ from toeplix.inference.scheduler import (
     TokenSampled,
 )
 from toeplix.serving.engine import Draining, Full
-from toeplix.serving.limits import Refusal
+from toeplix.serving.limits import RequestError
 from toeplix.serving.requests import Asked
 from toeplix.serving.service import Service
 
@@ -98,9 +98,11 @@ class Answer:
         try:
             self._tickets = service.engine.submit(jobs, lambda *news: self._news.put_nowait(news))
         except Full:
-            raise Refusal(429, "too many requests wait here: try again", headers=AGAIN) from None
+            raise RequestError(
+                429, "too many requests wait here: try again", headers=AGAIN
+            ) from None
         except Draining:
-            raise Refusal(503, "the server is about to end", headers=AGAIN) from None
+            raise RequestError(503, "the server is about to end", headers=AGAIN) from None
         stops = [*asked.stops, *(service.conversations.stops if service.chats(asked) else ())]
         self._choices = [
             _Choice(Detokenizer(service.tokenizer.decode, stops), len(prompt.text) if echo else 0)
@@ -133,7 +135,7 @@ class Answer:
             while not all(choice.ended for choice in self._choices):
                 ticket, events = await self._news.get()
                 if ticket is None:
-                    raise Refusal(504, f"the answer took more than {seconds:g} seconds")
+                    raise RequestError(504, f"the answer took more than {seconds:g} seconds")
                 for event in events:
                     for piece in self._pieces(ticket, event):
                         if not told:
@@ -147,7 +149,7 @@ class Answer:
 
     def _pieces(self, ticket: Ticket, event: Event) -> list[Piece]:
         if isinstance(event, RequestFailed):
-            raise Refusal(500, FAILURES[event.reason])
+            raise RequestError(500, FAILURES[event.reason])
         if isinstance(event, PromptRead):
             return self._after_reading(ticket, event)
         choice = self._choices[self._first[ticket] + event.row]

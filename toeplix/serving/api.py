@@ -19,7 +19,7 @@ from toeplix.files import printable
 from toeplix.serving import bodies
 from toeplix.serving.answers import Answer, Piece, Prompt
 from toeplix.serving.formats import Chats, Completions, Format
-from toeplix.serving.limits import Gate, Refusal, error
+from toeplix.serving.limits import Gate, RequestError, error
 from toeplix.serving.metrics import Counting
 from toeplix.serving.openapi import document
 from toeplix.serving.requests import Asked, Chat, Completion
@@ -61,7 +61,7 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
             else asked.max_tokens
         )
         if new == 0 and not asked.echo:
-            raise Refusal(400, "max_tokens: 0 is for echo only", param="max_tokens")
+            raise RequestError(400, "max_tokens: 0 is for echo only", param="max_tokens")
         _check_amount(service, asked, new, len(asked.prompt))
         prompts = await run_in_threadpool(lambda: [_prompt(service, each) for each in asked.prompt])
         answer = _answer(service, prompts, asked, new, bool(asked.echo))
@@ -72,7 +72,7 @@ def application(service: Service, *, key: str | None = None, local: bool = True)
         asked = await bodies.read(request, Chat)
         _known(service, asked.model)
         if asked.max_tokens == 0:
-            raise Refusal(400, "max_tokens: at least 1 is needed", param="max_tokens")
+            raise RequestError(400, "max_tokens: at least 1 is needed", param="max_tokens")
         new = asked.max_completion_tokens or asked.max_tokens or limits.max_tokens
         _check_amount(service, asked, new, 1)
         messages = [(message.role, message.text) for message in asked.messages]
@@ -98,7 +98,7 @@ def _known(service: Service, name: str) -> None:
     if name != service.name:
         shown = printable(repr(name[:80]))
         message = f"there is no model {shown} here, only {service.name!r}"
-        raise Refusal(404, message, param="model", code="model_not_found")
+        raise RequestError(404, message, param="model", code="model_not_found")
 
 
 def _prompt(service: Service, given: str | list[int]) -> Prompt:
@@ -109,7 +109,7 @@ def _prompt(service: Service, given: str | list[int]) -> Prompt:
         return Prompt(tokens=tokens, text=given, hidden=1)
     vocab = service.model.config.vocab
     if min(given) < 0 or max(given) >= vocab:
-        raise Refusal(400, f"prompt: tokens must be in 0 .. {vocab - 1}", param="prompt")
+        raise RequestError(400, f"prompt: tokens must be in 0 .. {vocab - 1}", param="prompt")
     return Prompt(tokens=given, text=tokenizer.decode(given))
 
 
@@ -118,19 +118,19 @@ def _check_amount(service: Service, asked: Asked, new: int, prompts: int) -> Non
     limits = service.limits
     if new > limits.max_tokens:
         message = f"max_tokens: {new} is more than the {limits.max_tokens} that this server writes"
-        raise Refusal(400, message, param="max_tokens")
+        raise RequestError(400, message, param="max_tokens")
     if prompts * asked.choices > limits.max_choices:
         message = (
             f"{prompts} prompts times n={asked.choices} is more than {limits.max_choices} choices"
         )
-        raise Refusal(400, message, param="n")
+        raise RequestError(400, message, param="n")
 
 
 def _answer(service: Service, prompts: list[Prompt], asked: Asked, new: int, echo: bool) -> Answer:
     most, longest = service.limits.max_prompt, max(len(prompt.tokens) for prompt in prompts)
     if longest > most:
         message = f"the prompt has {longest} tokens, the server reads at most {most}"
-        raise Refusal(400, message, param="prompt", code="context_length_exceeded")
+        raise RequestError(400, message, param="prompt", code="context_length_exceeded")
     return Answer(service, prompts, asked, new=new, echo=echo)
 
 
@@ -181,7 +181,7 @@ class Events(StreamingResponse):
             if self._usage:
                 yield _event(self._form.last(self._answer.usage))
             yield "data: [DONE]\n\n"
-        except Refusal as refusal:  # the status has been sent already
+        except RequestError as refusal:  # the status has been sent already
             yield _event(refusal.body)
         self._complete = True
 
@@ -201,7 +201,7 @@ def _event(document: dict[str, Any]) -> str:
 
 
 async def _rejected(request: Request, problem: Exception) -> Response:
-    if isinstance(problem, Refusal):
+    if isinstance(problem, RequestError):
         return problem.response
     assert isinstance(problem, HTTPException)
     return JSONResponse(

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
 from toeplix.files import printable
-from toeplix.serving.limits import Refusal
+from toeplix.serving.limits import RequestError
 from toeplix.serving.requests import NOT_SUPPORTED, UNSUPPORTED, Asked
 
 MAX_DEPTH = 32  # levels of JSON; a conversation has 4
@@ -25,12 +25,12 @@ Wanted = TypeVar("Wanted", bound=Asked)
 
 
 async def read(request: Request, kind: type[Wanted]) -> Wanted:
-    """Return the body as a request of this kind; raise `Refusal` if it is not valid."""
+    """Return the body as a request of this kind; raise `RequestError` if it is not valid."""
     _check_type(request.headers.get("content-type", ""))
     try:
         body = await request.body()
     except ClientDisconnect:
-        raise Refusal(400, "the connection ended before the body did") from None
+        raise RequestError(400, "the connection ended before the body did") from None
     found = _parsed(body)
     try:
         return kind.model_validate(found)
@@ -43,22 +43,22 @@ def _check_type(given: str) -> None:
     charset = rest.strip().lower().removeprefix("charset=").strip('"')
     if kind.strip().lower() != "application/json" or charset not in ("", "utf-8", "utf8"):
         shown = printable(given)[:80]
-        raise Refusal(415, f"Content-Type: application/json in UTF-8 is needed, not {shown!r}")
+        raise RequestError(415, f"Content-Type: application/json in UTF-8 is needed, not {shown!r}")
 
 
 def _parsed(body: bytes) -> Any:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as problem:
-        raise Refusal(400, f"the body is not UTF-8: byte {problem.start} is wrong") from None
+        raise RequestError(400, f"the body is not UTF-8: byte {problem.start} is wrong") from None
     if text.startswith("\ufeff"):
-        raise Refusal(400, "the body begins with a byte order mark: leave it out")
+        raise RequestError(400, "the body begins with a byte order mark: leave it out")
     try:
         found = json.loads(text, object_pairs_hook=_once, parse_float=_number)
     except RecursionError:
-        raise Refusal(400, "the body is nested too deeply") from None
+        raise RequestError(400, "the body is nested too deeply") from None
     except ValueError as problem:  # also numbers of too many digits
-        raise Refusal(400, f"the body is no JSON: {problem}") from None
+        raise RequestError(400, f"the body is no JSON: {problem}") from None
     _check_depth(found)
     if SURROGATE.search(body):
         _check_characters(found)
@@ -76,7 +76,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Refusal(400, f"{_shown(twice)!r} is given twice", param=_shown(twice))
+        raise RequestError(400, f"{_shown(twice)!r} is given twice", param=_shown(twice))
     return found
 
 
@@ -91,7 +91,7 @@ def _check_depth(found: Any) -> None:
         level = [each for values in inner for each in values if isinstance(each, dict | list)]
         if not level:
             return
-    raise Refusal(400, f"the body is nested too deeply: at most {MAX_DEPTH} levels are read")
+    raise RequestError(400, f"the body is nested too deeply: at most {MAX_DEPTH} levels are read")
 
 
 def _check_characters(found: Any) -> None:
@@ -102,10 +102,10 @@ def _check_characters(found: Any) -> None:
             json.dumps({name: value}, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             words = "the text has half of a surrogate pair, which is no character"
-            raise Refusal(400, f"{_shown(name)}: {words}", param=_shown(name)) from None
+            raise RequestError(400, f"{_shown(name)}: {words}", param=_shown(name)) from None
 
 
-def _rejection(first: ErrorDetails) -> Refusal:
+def _rejection(first: ErrorDetails) -> RequestError:
     """Return the error response for the first invalid field."""
     place = ".".join(_shown(str(part)) for part in first["loc"])[:MAX_WORDS]
     words = first["msg"].removeprefix("Value error, ")[:MAX_WORDS]
@@ -116,7 +116,7 @@ def _rejection(first: ErrorDetails) -> Refusal:
         message = message if known else f"{place}: this server knows no such parameter"
     elif first["type"] == NOT_SUPPORTED:
         message = f"{place} is not supported: {words}"
-    return Refusal(400, message, param=place or None)
+    return RequestError(400, message, param=place or None)
 
 
 def _shown(name: str) -> str:

@@ -48,7 +48,7 @@ class Limits:
                 raise ValueError(f"{each.name}={value} must be in (0, {most:,}]")
 
 
-class Refusal(HTTPException):
+class RequestError(HTTPException):
     """A response that is an error in OpenAI's form."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Gate:
         headers = {name.lower(): value for name, value in scope["headers"]}
         try:
             self._admit(scope["path"], headers)
-        except Refusal as refusal:
+        except RequestError as refusal:
             await refusal.response(scope, receive, send)
             return
         await self.app(scope, _Bounded(receive, self.limits), send)
@@ -103,12 +103,12 @@ class Gate:
     def _admit(self, path: str, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
         if self.local and not is_allowed_host(host, LOOPBACK):
-            raise Refusal(403, "this server answers to localhost only")
+            raise RequestError(403, "this server answers to localhost only")
         if self._key is not None and path not in PATHS_WITHOUT_KEY:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             same = hmac.compare_digest(given.strip(), self._key)
             if not (same and scheme.lower() == b"bearer"):
-                raise Refusal(
+                raise RequestError(
                     401,
                     "a valid API key is needed: send it as 'Authorization: Bearer KEY'",
                     code="invalid_api_key",
@@ -119,9 +119,9 @@ class Gate:
             raise _too_large(int(length), self.limits)
 
 
-def _too_large(size: int, limits: Limits) -> Refusal:
+def _too_large(size: int, limits: Limits) -> RequestError:
     message = f"the body has {size} bytes or more, the server takes at most {limits.max_body}"
-    return Refusal(413, message, headers={"Connection": "close"})
+    return RequestError(413, message, headers={"Connection": "close"})
 
 
 class _Bounded:
@@ -140,7 +140,7 @@ class _Bounded:
             message = await asyncio.wait_for(self._receive(), left)
         except asyncio.TimeoutError as problem:
             words = f"the body did not arrive within {self._limits.body_timeout:g} seconds"
-            raise Refusal(408, words, headers={"Connection": "close"}) from problem
+            raise RequestError(408, words, headers={"Connection": "close"}) from problem
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)

@@ -18,7 +18,7 @@ from typing import Any
 
 from toeplix.data.tokenizer import CONFIG, Tokenizer
 from toeplix.files import DamagedFile, printable, read_json, reading
-from toeplix.serving.limits import Refusal
+from toeplix.serving.limits import RequestError
 
 PLAIN = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -59,7 +59,9 @@ class Conversations:
             text = self._written(messages)
         except Exception as problem:  # a template is a program, and may fail in any way
             words = printable(str(problem))[:200] or type(problem).__name__
-            raise Refusal(400, f"the chat template refuses: {words}", param="messages") from None
+            raise RequestError(
+                400, f"the chat template refuses: {words}", param="messages"
+            ) from None
         start, tokens = self._tokenizer.start, []
         for part in self._names.split(text) if self._names else [text]:
             if part in self._control:

@@ -7,7 +7,7 @@ import torch
 
 from toeplix import load
 from toeplix.data import Tokenizer
-from toeplix.explorer.writing import CHUNK, LONGEST, write
+from toeplix.explorer.generation import CHUNK, LONGEST, write
 from toeplix.inference.generation import generate
 from toeplix.inference.sampling import Sampling
 
@@ -15,35 +15,35 @@ PROMPTS = ["", "7: one two", "one " * CHUNK]
 
 
 @pytest.fixture(scope="module")
-def speaker(trained):
+def loaded(trained):
     checkpoint = trained / "first" / "model"
     return load(checkpoint), Tokenizer.load(checkpoint)
 
 
-def written(speaker, prompt, new=12, seed=5, **how):
+def written(loaded, prompt, new=12, seed=5, **how):
     alone = threading.Lock()
-    return list(write(*speaker, prompt, new=new, seed=seed, sampling=Sampling(**how), alone=alone))
+    return list(write(*loaded, prompt, new=new, seed=seed, sampling=Sampling(**how), alone=alone))
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("how", [{}, {"temperature": 1.3, "top_p": 0.9, "top_k": 40}])
-def test_it_draws_what_generate_draws(speaker, prompt, how):
-    model, tokenizer = speaker
+def test_it_draws_what_generate_draws(loaded, prompt, how):
+    model, tokenizer = loaded
     tokens = [tokenizer.start, *tokenizer.encode(prompt)]
     ends = [tokenizer.end]
     (row,) = generate(
         model, [tokens], max_new_tokens=12, sampling=Sampling(**how), seed=5, stop_tokens=ends
     )
-    events = written(speaker, prompt, **how)
+    events = written(loaded, prompt, **how)
     assert [event["token"] for event in events if event["kind"] == "prompt"] == tokens[1:]
     assert [event["token"] for event in events if event["kind"] == "model"] == row
     text = "".join(event["text"] for event in events)
     assert text == prompt + tokenizer.decode(row)
 
 
-def test_chances_are_those_of_one_forward_pass(speaker):
-    model, tokenizer = speaker
-    events = [e for e in written(speaker, "one two three", temperature=0.9) if e["kind"] != "rest"]
+def test_chances_are_those_of_one_forward_pass(loaded):
+    model, tokenizer = loaded
+    events = [e for e in written(loaded, "one two three", temperature=0.9) if e["kind"] != "rest"]
     tokens = [tokenizer.start, *(event["token"] for event in events)]
     with torch.no_grad():
         probs = model(torch.tensor([tokens]))[0].softmax(1)
@@ -56,13 +56,13 @@ def test_chances_are_those_of_one_forward_pass(speaker):
         assert event["rank"] == 1 + int((here > here[event["token"]]).sum())
 
 
-def test_nobody_is_kept_waiting_between_tokens(speaker):
+def test_nobody_is_kept_waiting_between_tokens(loaded):
     alone = threading.Lock()
-    for _ in write(*speaker, "one", new=5, seed=0, sampling=Sampling(), alone=alone):
+    for _ in write(*loaded, "one", new=5, seed=0, sampling=Sampling(), alone=alone):
         assert alone.acquire(blocking=False)
         alone.release()
 
 
-def test_too_long_a_prompt(speaker):
+def test_too_long_a_prompt(loaded):
     with pytest.raises(ValueError, match=f"at most {LONGEST}"):
-        written(speaker, "one two " * LONGEST)
+        written(loaded, "one two " * LONGEST)
