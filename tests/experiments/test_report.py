@@ -100,8 +100,11 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_the_page_holds_its_figures(tmp_path):
-    (tmp_path / "docs").mkdir()
+@pytest.mark.parametrize("made", [True, False])
+def test_the_page_holds_its_figures(tmp_path, made):
+    """Whether the directory of the document is there already or not."""
+    if made:
+        (tmp_path / "docs").mkdir()
     (tmp_path / "x.svg").write_text("<svg/>")
     page = report.page("| a |\n|---|\n| b |\n\n![x](../x.svg)\n", tmp_path / "docs")
     assert "<td>b</td>" in page

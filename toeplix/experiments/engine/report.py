@@ -176,7 +176,9 @@ def page(text: str, base: Path = REPORT) -> str:
     """Return the Markdown document as one HTML page that contains its figures."""
 
     def inlined(match: "re.Match[str]") -> str:
-        return f'src="{html.data_url((base / match[1]).read_bytes(), "image/svg+xml")}"'
+        # the directory of the document may not exist yet, and `..` leads nowhere from there
+        file = Path(os.path.normpath(base / match[1]))
+        return f'src="{html.data_url(file.read_bytes(), "image/svg+xml")}"'
 
     body = re.sub(r'src="([^":]+\.svg)"', inlined, html.markdown(text))
     return html.page("toeplix: experiments", [body])
