@@ -39,7 +39,7 @@ CASES: dict[str, Model] = {
     "hyena, 9 features, frequency 1": replace(HYENA, filter_features=9),
     "hyena, paper": HYENA,
     "hyena, paper, final norm": replace(HYENA, final_norm=True),
-    "llama": replace(BASE, arch="llama"),
+    "llama": Model(arch="llama", vocab=VOCAB, context=CONTEXT, dim=96, depth=4, heads=4),
     "paper, flat": Model.paper(heads=0, dim=96, depth=4, context=CONTEXT, vocab=VOCAB),
     "paper, 4 heads": Model.paper(heads=4, dim=96, depth=4, context=CONTEXT, vocab=VOCAB),
     "flat": FLAT,
@@ -68,7 +68,7 @@ def documents(files: list[Path]) -> list[str]:
 
 
 def token_rows(texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Training and held-out rows of CONTEXT + 1 tokens."""
+    """Return training and validation sequences of CONTEXT + 1 tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

@@ -66,3 +66,11 @@ def test_the_readme_runs():
 def test_versions_agree():
     assert f"## {toeplix.__version__}" in (ROOT / "CHANGELOG.md").read_text()
     assert f"version: {toeplix.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_models_behind_the_defaults_can_be_built():
+    """The script is not part of the package, and nothing else imports it."""
+    cases = run(
+        "import runpy; print(len(runpy.run_path('benchmarks/defaults.py', run_name='x')['CASES']))"
+    )
+    assert int(cases) == 19
