@@ -7,6 +7,7 @@ skipped, and say what to install.
 import json
 import os
 import shutil
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -94,15 +95,24 @@ def opened(browser, address, view="runs", expected=(), **how):
     )
     page.goto(f"{address}/#{view}")
     page.wait_for_selector(f"#tab-{view}[aria-selected=true]")
-    page.wait_for_function("document.getElementById('root').textContent.length > 1")
+    wait_for(page, "() => document.getElementById('root').textContent.length > 1")
     yield page
     assert [words for words in said if words not in expected] == []
     assert {urlsplit(url).netloc for url in asked} == {urlsplit(address).netloc}
     context.close()
 
 
+def wait_for(page, condition, arg=None):
+    """Ask until it is true. Playwright's own waiting evaluates strings later, which the page forbids."""
+    until = time.monotonic() + 60
+    while not page.evaluate(condition, arg):
+        assert time.monotonic() < until, f"not within a minute: {condition}"
+        page.wait_for_timeout(20)
+
+
 def wait_drawn(page, canvas):
-    page.wait_for_function(
+    wait_for(
+        page,
         """(id) => { const canvas = document.getElementById(id);
         if (!canvas.width || !canvas.clientWidth) return false;
         const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -165,7 +175,7 @@ def test_light_and_dark(browser, place):
         pixels = "document.getElementById('runs-chart').toDataURL()"
         light, drawn = page.evaluate(look), page.evaluate(pixels)
         page.emulate_media(color_scheme="dark")
-        page.wait_for_function(CHANGED, arg=["runs-chart", drawn])
+        wait_for(page, CHANGED, arg=["runs-chart", drawn])
         dark = page.evaluate(look)
         assert light[0] != dark[0]
         assert brightness(light[0]) > brightness(light[1])
@@ -198,7 +208,7 @@ def test_a_growing_run_is_followed(browser, place):
                 row = {"step": step, "tokens": 128 * step, "seconds": step / 9, "loss": 9.0}
                 file.write(json.dumps(row) + "\n")
         entry.filter(has_text="23 of 24").wait_for()
-        page.wait_for_function(CHANGED, arg=["runs-chart", before])
+        wait_for(page, CHANGED, arg=["runs-chart", before])
         assert page.query_selector("#runs-list i") is None
 
 
@@ -235,7 +245,8 @@ def test_the_curve_goes_round_as_often_as_is_proven(browser, place):
             row.query_selector("button").click()
             page.wait_for_selector("#symbols-table tr.chosen")
             name = row.query_selector("button").inner_text()
-            page.wait_for_function(
+            wait_for(
+                page,
                 "(name) => document.querySelector('#symbols-table tr.chosen').dataset.name === name",
                 arg=name,
             )
@@ -249,7 +260,8 @@ def test_the_curve_goes_round_as_often_as_is_proven(browser, place):
 def test_motion_only_where_it_is_welcome(browser, place):
     with opened(browser, place[1], "symbols", reduced_motion="no-preference") as page:
         # it is seen to move, and stopped, within one frame: on a slow machine a round has few of them
-        page.wait_for_function(
+        wait_for(
+            page,
             """() => {
                 const value = Number(document.getElementById("symbols-theta").value);
                 const before = window.seen ?? value;
@@ -257,7 +269,7 @@ def test_motion_only_where_it_is_welcome(browser, place):
                 if (value <= before || value > 900) return false;
                 document.getElementById("symbols-play").click();
                 return true;
-            }"""
+            }""",
         )
         rested = page.input_value("#symbols-theta")
         page.wait_for_timeout(100)
