@@ -22,7 +22,7 @@ from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.channel import ChannelMixer
 from toeplix.mixers.filter import FilterBank
-from toeplix.mixers.initialisation import RULES
+from toeplix.mixers.initialisation import RULES, Layers
 from toeplix.mixers.ragged import RowState
 from toeplix.ops import documents
 
@@ -212,7 +212,7 @@ class MixerLM(LanguageModel):
             for block in self.blocks
             for layer in (block.channel_mixer.output, *block.token_mixer.residual_outputs())
         ]
-        rule(self, self.embedding, self.head, outputs, self.config.depth)
+        rule(Layers(self, self.embedding, self.head, outputs, self.config.depth))
         for block in self.blocks:
             block.token_mixer.reset(self.config.init)
 

@@ -11,67 +11,57 @@ filters itself (`TokenMixer.reset`).
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-EMBEDDING_STD = 0.02  # of embedding and output
+STD = 0.02  # of embedding and output
+
+
+class Layers(NamedTuple):
+    """What a rule initialises."""
+
+    model: nn.Module
+    embedding: nn.Embedding
+    head: nn.Linear
+    residual_outputs: list[nn.Linear]
+    depth: int
+
+    @property
+    def linears(self) -> list[nn.Linear]:
+        return [module for module in self.model.modules() if isinstance(module, nn.Linear)]
 
 
 @torch.no_grad()
-def scaled(
-    model: nn.Module,
-    embedding: nn.Embedding,
-    head: nn.Linear,
-    outputs: Iterable[nn.Linear],
-    depth: int,
-) -> None:
-    embedding.weight.normal_(std=EMBEDDING_STD)
-    for linear in linears(model):
+def scaled(layers: Layers) -> None:
+    layers.embedding.weight.normal_(std=STD)
+    for linear in layers.linears:
         linear.weight.normal_(std=1 / math.sqrt(linear.in_features))
-    for output in outputs:
-        output.weight /= math.sqrt(2 * depth)
-    head.weight.normal_(std=EMBEDDING_STD)
-    zero_biases(model)
+    for output in layers.residual_outputs:
+        output.weight /= math.sqrt(2 * layers.depth)
+    layers.head.weight.normal_(std=STD)
+    _zero_biases(layers)
 
 
 @torch.no_grad()
-def kaiming(
-    model: nn.Module,
-    embedding: nn.Embedding,
-    head: nn.Linear,
-    outputs: Iterable[nn.Linear],
-    depth: int,
-) -> None:
-    for linear in linears(model):
+def kaiming(layers: Layers) -> None:
+    for linear in layers.linears:
         nn.init.kaiming_normal_(linear.weight)
-    zero_biases(model)
+    _zero_biases(layers)
 
 
-def pytorch(
-    model: nn.Module,
-    embedding: nn.Embedding,
-    head: nn.Linear,
-    outputs: Iterable[nn.Linear],
-    depth: int,
-) -> None:
+def pytorch(layers: Layers) -> None:
     """PyTorch has initialised every module as it was built."""
 
 
 @torch.no_grad()
-def output(
-    model: nn.Module,
-    embedding: nn.Embedding,
-    head: nn.Linear,
-    outputs: Iterable[nn.Linear],
-    depth: int,
-) -> None:
-    head.weight.normal_(std=EMBEDDING_STD)
+def output(layers: Layers) -> None:
+    layers.head.weight.normal_(std=STD)
 
 
-Rule = Callable[[nn.Module, nn.Embedding, nn.Linear, Iterable[nn.Linear], int], None]
-RULES: dict[str, Rule] = {
+RULES: dict[str, Callable[[Layers], None]] = {
     "scaled": scaled,
     "kaiming": kaiming,
     "pytorch": pytorch,
@@ -79,11 +69,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def linears(model: nn.Module) -> list[nn.Linear]:
-    return [module for module in model.modules() if isinstance(module, nn.Linear)]
-
-
-def zero_biases(model: nn.Module) -> None:
-    for linear in linears(model):
+def _zero_biases(layers: Layers) -> None:
+    for linear in layers.linears:
         if linear.bias is not None:
             linear.bias.zero_()
