@@ -18,6 +18,8 @@ from toeplix.ops import DECODERS
 from toeplix.ops.decoding.ragged import RaggedDecoder
 from toeplix.ops.paths import PATHS
 
+pytestmark = pytest.mark.slow
+
 HALVES = [torch.bfloat16, torch.float16]
 TIME, TAPS = 400, 90
 

@@ -18,6 +18,8 @@ from toeplix.ops import (
 )
 from toeplix.testing import assert_causal
 
+pytestmark = pytest.mark.slow
+
 SIZES = [1, 2, 3, 15, 16, 17, 31, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1021]
 NAMES = ("x", "free", "weights", "decays")
 

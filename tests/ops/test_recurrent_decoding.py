@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from tests.ops.test_recurrent import definition, random_filters, random_x
 from toeplix.ops import RecurrentDecoder, RecurrentState, toeplitz_recurrent
 
+pytestmark = pytest.mark.slow
+
 
 def stepped(state, x):
     return torch.stack([state.step(part) for part in x.unbind(1)], 1)
