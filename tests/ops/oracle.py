@@ -3,13 +3,10 @@
 import torch
 from torch import Tensor
 
+from toeplix.profiling.contract import definition as spelled_out
+from toeplix.profiling.contract import magnitude
 
-def spelled_out(x: Tensor, kernel: Tensor) -> Tensor:
-    """`y[t] = sum over l < min(t + 1, n) of kernel[l] x[t - l]`, one lag after the other."""
-    y = torch.zeros_like(x)
-    for lag in range(min(x.shape[1], kernel.shape[1])):
-        y[:, lag:] = y[:, lag:] + kernel[:, lag, None] * x[:, : x.shape[1] - lag]
-    return y
+__all__ = ["assert_near", "magnitude", "random_pair", "spelled_out"]
 
 
 def random_pair(
@@ -33,12 +30,3 @@ def assert_near(actual: Tensor, exact: Tensor, size: Tensor | float, dtype: torc
     error = (actual.double() - exact.double()).abs().max().item()
     size = float(size.abs().max()) if isinstance(size, Tensor) else size
     assert error <= 8 * eps * size, f"error {error:.3g} is {error / (eps * size):.1f} eps"
-
-
-def magnitude(x: Tensor, kernel: Tensor) -> float:
-    """Bounds every output of the product and every intermediate of its transforms.
-
-    By Cauchy and Schwarz, in the norms that transforms preserve.
-    """
-    x, kernel = x.detach().double(), kernel.detach().double()
-    return float(x.norm(dim=1).max() * kernel.norm(dim=1).max())

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.ops.cpu_paths import CPU_PATHS
 from toeplix import (
     decoder,
     toeplitz,
@@ -14,7 +15,6 @@ from toeplix import (
 from toeplix.ops import DECODERS, RecurrentDecoder, toeplitz_recurrent
 from toeplix.ops.decoding.online import LEAF
 from toeplix.ops.decoding.ragged import RaggedDecoder
-from toeplix.ops.paths import PATHS
 
 SHAPES = [(0, 2, 3), (2, 0, 3), (2, 2, 0), (1, 0, 3), (1, 2, 0), (0, 0, 0), (0, 1, 1), (1, 1, 0)]
 TIMES = [1, 40, 600]
@@ -39,7 +39,7 @@ def calls(path, taps, batch, time):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("time", TIMES)
-@pytest.mark.parametrize("path", [*PATHS, "auto"])
+@pytest.mark.parametrize("path", [*CPU_PATHS, "auto"])
 def test_products_and_gradients_of_nothing(path, time, dtype):
     for batch, heads, channels in SHAPES:
         for name, call in calls(path, time, batch, time).items():

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from tests.ops.cpu_paths import CPU_PATHS
 from tests.ops.oracle import magnitude, spelled_out
 from toeplix import (
     decoder,
@@ -16,7 +17,6 @@ from toeplix import (
 )
 from toeplix.ops import DECODERS
 from toeplix.ops.decoding.ragged import RaggedDecoder
-from toeplix.ops.paths import PATHS
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def calls(path):
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-@pytest.mark.parametrize("path", [*PATHS, "auto"])
+@pytest.mark.parametrize("path", [*CPU_PATHS, "auto"])
 def test_one_sequence_of_one_head(path, channels, dtype):
     for name, (call, definition, taps) in calls(path).items():
         x, kernel = pair(channels, dtype, taps)

@@ -6,6 +6,7 @@ Every test runs twice, with an ordinary and with a poisoned neighbour, and all e
 import pytest
 import torch
 
+from tests.ops.cpu_paths import CPU_PATHS
 from tests.ops.oracle import random_pair
 from toeplix import (
     decoder,
@@ -18,7 +19,6 @@ from toeplix import (
 from toeplix.ops import DECODERS, RecurrentDecoder, toeplitz_recurrent
 from toeplix.ops.decoding import online
 from toeplix.ops.decoding.ragged import RaggedDecoder
-from toeplix.ops.paths import PATHS
 
 POISON = {"1e20": 1e20, "inf": float("inf"), "nan": float("nan")}
 TIME = 600  # long enough for tiles that are multiplied by FFT
@@ -146,7 +146,7 @@ def clean_rows(calls):
 
 @pytest.mark.parametrize("poison", POISON)
 @pytest.mark.parametrize("channels", [1, 2, 3])
-@pytest.mark.parametrize("path", [*PATHS, "auto", RECURRENT])
+@pytest.mark.parametrize("path", [*CPU_PATHS, "auto", RECURRENT])
 def test_rows_of_a_product(path, channels, poison):
     x, kernel = rows_of(channels)
     ordinary = products(path, x, kernel, 0.5)

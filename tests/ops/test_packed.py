@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.ops.cpu_paths import CPU_PATHS
 from tests.ops.oracle import random_pair, spelled_out
 from toeplix import toeplitz_packed, toeplitz_padded
 from toeplix.ops.packed import MIN_LENGTH_RATIO, SHORT_SEGMENT, groups
-from toeplix.ops.paths import PATHS
 
 
 def by_document(x, kernel, offsets):
@@ -39,7 +39,7 @@ def test_second_derivatives():
     assert torch.autograd.gradgradcheck(lambda x, k: toeplitz_packed(x, k, [0, 4, 9]), (x, kernel))
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("path", ["auto", *CPU_PATHS])
 def test_no_document_touches_another(path):
     """Not even by rounding: the others, which share its batch, may hold anything, NaN included."""
     x, kernel = random_pair(1, 90, 1, 4, dtype=torch.float32)

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
+from tests.ops.cpu_paths import CPU_PATHS
 from tests.ops.oracle import assert_near, magnitude, random_pair, spelled_out
 from toeplix import toeplitz
 from toeplix.ops import toeplitz_matrix
-from toeplix.ops.paths import PATHS
 
 SIZES = [1, 2, 3, 7, 31, 32, 33, 63, 64, 65, 97, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1021]
-INEXACT = [name for name, path in PATHS.items() if not path.exact]
-EXACT = [name for name, path in PATHS.items() if path.exact]
+INEXACT = [name for name, path in CPU_PATHS.items() if not path.exact]
+EXACT = [name for name, path in CPU_PATHS.items() if path.exact]
 
 
 def test_the_matrix_by_hand():
@@ -21,7 +21,7 @@ def test_the_matrix_by_hand():
     assert matrix.tolist() == [[[1, 0, 0], [2, 1, 0], [3, 2, 1]]]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CPU_PATHS)
 @pytest.mark.parametrize("time", SIZES)
 def test_values_equal_the_definition(path, time):
     x, kernel = random_pair(2, time, 2, 3)
@@ -30,7 +30,7 @@ def test_values_equal_the_definition(path, time):
     )
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CPU_PATHS)
 @pytest.mark.parametrize("time", [1, 2, 31, 64, 65, 129, 256, 700, 1300])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_gradients_equal_those_of_the_definition(path, time, channels):
@@ -46,14 +46,14 @@ def test_gradients_equal_those_of_the_definition(path, time, channels):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CPU_PATHS)
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 5, 2, 4), (1, 33, 1, 2), (2, 67, 2, 1)])
 def test_gradcheck(path, shape):
     x, kernel = (part.requires_grad_() for part in random_pair(*shape, shape[1] + 2))
     assert gradcheck(lambda x, k: toeplitz(x, k, path=path), (x, kernel))
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CPU_PATHS)
 def test_derivatives_of_derivatives(path):
     x, kernel = (part.requires_grad_() for part in random_pair(1, 9, 2, 2, 11))
     assert gradgradcheck(lambda x, k: toeplitz(x, k, path=path), (x, kernel))
@@ -76,7 +76,7 @@ def test_third_derivatives():
     heads=st.integers(1, 4),
     channels=st.integers(1, 6),
     extra=st.integers(0, 40),
-    path=st.sampled_from(["auto", *PATHS]),
+    path=st.sampled_from(["auto", *CPU_PATHS]),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16]),
 )
 def test_any_shape_any_dtype(batch, time, heads, channels, extra, path, dtype):
@@ -92,7 +92,7 @@ def test_any_shape_any_dtype(batch, time, heads, channels, extra, path, dtype):
     assert_near(y, exact, size + rounding, work)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CPU_PATHS)
 def test_taps_beyond_the_sequence_are_not_read(path):
     x, kernel = random_pair(1, 70, 2, 2, 100)
     poisoned = kernel.clone()
@@ -100,7 +100,7 @@ def test_taps_beyond_the_sequence_are_not_read(path):
     assert torch.equal(toeplitz(x, poisoned, path=path), toeplitz(x, kernel, path=path))
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CPU_PATHS)
 def test_layouts(path):
     """Transposed, sliced, expanded and flipped inputs, and a gradient that is expanded."""
     x, kernel = random_pair(3, 40, 2, 4)
@@ -161,7 +161,7 @@ def test_only_the_gradient_that_is_needed():
     assert dkernel.shape == kernel.shape
 
 
-@pytest.mark.parametrize("path", ["auto", *PATHS])
+@pytest.mark.parametrize("path", ["auto", *CPU_PATHS])
 def test_autocast_keeps_full_precision_inside(path):
     x, kernel = random_pair(1, 200, 2, 4, dtype=torch.float32)
     x.requires_grad_()
@@ -198,7 +198,7 @@ def test_forward_mode_is_refused_not_lost():
             toeplitz(dual, kernel)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CPU_PATHS)
 def test_fake_and_meta_tensors_leave_no_trace(path):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -211,7 +211,7 @@ def test_fake_and_meta_tensors_leave_no_trace(path):
     )
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CPU_PATHS)
 def test_what_inference_mode_prepared_serves_training(path):
     x, kernel = random_pair(1, 53, 1, 2)
     with torch.inference_mode():

@@ -2,13 +2,14 @@
 
     y[b, t, h, c] = sum over s <= t of kernel[h, t - s] * x[b, s, h, c]
 
-    toeplitz             a whole sequence             dense.py blocked.py fft.py halving.py
+    toeplitz             a whole sequence             dense.py blocked.py fft.py halving.py triton/
     toeplitz_packed      documents laid end to end    packed.py
     toeplitz_padded      batches with padding         packed.py
     toeplitz_windowed    longer than the kernel       windowed.py
     toeplitz_continued   the next chunk of a prompt   windowed.py
     decoder              one position at a time       decoding/
     toeplitz_recurrent   recurrent filters, in O(t)   recurrent.py chunked.py
+    toeplitz_lookup      a mask of linear attention   lookup.py
 
 Axes: b batch, t time, h heads, c channels of one head. Of these b, h and c may be 0, in every call:
 the result is as empty; t and the number of taps are at least 1. Rows are independent, bit for bit:
@@ -34,6 +35,7 @@ from toeplix.ops.decoding.history import History
 from toeplix.ops.decoding.online import Online
 from toeplix.ops.decoding.recurrent import RecurrentDecoder
 from toeplix.ops.dense import toeplitz_matrix
+from toeplix.ops.lookup import toeplitz_lookup, toeplitz_lookup_recurrent
 from toeplix.ops.recurrent import RecurrentState, recurrent_kernel, toeplitz_recurrent
 from toeplix.ops.segments import segments_from_mask, segments_from_offsets
 from toeplix.ops.windowed import toeplitz_continued, toeplitz_windowed
@@ -46,6 +48,8 @@ __all__ = [
     "recurrent_kernel",
     "toeplitz",
     "toeplitz_continued",
+    "toeplitz_lookup",
+    "toeplitz_lookup_recurrent",
     "toeplitz_matrix",
     "toeplitz_packed",
     "toeplitz_padded",
@@ -70,10 +74,12 @@ def toeplitz(
 
     Args:
         x: sequences `(b, t, h, c)`, of any floating dtype and layout. Half precision is computed
-            in float32 inside, with or without autocast.
+            in float32 inside, with or without autocast; the path `triton` adds in float32, but
+            multiplies in the dtype of x, to which it rounds the filter.
         kernel: filters `(h, n)` with `n >= t`.
         path: `"auto"` takes the fastest by length, columns and device (a measured rule, see
-            `toeplix.ops.dispatch`); `"dense"`, `"blocked"`, `"fft"`, `"halving"` name one.
+            `toeplix.ops.dispatch`); `"dense"`, `"blocked"`, `"fft"`, `"halving"` name one, and
+            so does `"triton"` for GPU kernels, where Triton is installed.
         exact: with True, no rounding from the future reaches the past: whatever finite values
             follow position t, the outputs up to t stay the same bit for bit. The path `fft` does
             not promise this: its rounding errors scale with the largest value of the whole

@@ -122,7 +122,10 @@ def check_past(kernel: Tensor, past: Tensor) -> None:
 
 
 def check_rows(rows: Tensor, batch: int) -> Tensor:
-    """Numbers of rows, as int64: masks and negative numbers would be read as those of other rows."""
+    """Numbers of rows, as int64: masks and negative numbers would be read as those of other rows.
+
+    Values on an accelerator are left to its own check of indices: the host would wait for them.
+    """
     if not isinstance(rows, Tensor):
         raise TypeError(f"rows must be a flat tensor of row numbers, got {type(rows).__name__}")
     if rows.ndim != 1 or rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool:
@@ -131,6 +134,8 @@ def check_rows(rows: Tensor, batch: int) -> Tensor:
             "rows must be a flat tensor of integers, the numbers of the rows, "
             f"got {rows.dtype} {tuple(rows.shape)}{hint}"
         )
+    if rows.device.type != "cpu":
+        return rows.long()
     if len(rows) and (bad := rows[(rows < 0) | (rows >= batch)]).numel():
         raise IndexError(
             f"row {int(bad[0])} does not exist: a batch of {batch} has the rows 0 .. {batch - 1}"

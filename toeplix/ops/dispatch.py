@@ -1,8 +1,9 @@
 """The rule that selects a path by device, length and columns; `toeplix bench ops --tune` measures it.
 
-For each kind of device and each demand on causality, a list of bands. A band holds up to a number
-of columns (sequences times channels per head: what one filter multiplies; None: any) and lists paths
-with the longest time for which each is taken. The first band and the first path that fit are used.
+For each kind of device (`kind_of`) and each demand on causality, a list of bands. A band holds up to a
+number of columns (sequences times channels per head: what one filter multiplies; None: any) and lists
+paths with the longest time for which each is taken. The first band and the first path that fit are used;
+paths that cannot run (no Triton, float64) are passed over.
 
 All paths compute the same product, each with its own rounding: a new rule changes speed, and the last
 bits of what `path="auto"` returns, so a training run repeats to the last bit under the same rule only.
@@ -12,11 +13,14 @@ Counts of operations, widths of equal compute and the identity of cases do not a
 import json
 import os
 import warnings
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TypedDict
 
 AUTO, AUTO_EXACT = "auto", "auto-exact"
+FALLBACK = "halving"
+HALF = "-half"  # at the end of the kind of a device: half precision
 MAX_BYTES = 2**20  # of a file with a rule
 
 
@@ -27,8 +31,27 @@ class Band(TypedDict):
 
 Rule = dict[str, dict[str, list[Band]]]
 
+# Longest sequences for which the path "triton" is estimated to be faster than near-linear paths; a test
+# computes them from profiling/roofline.py.
+TRITON_LENGTHS = {
+    "cuda": {AUTO: 256, AUTO_EXACT: 128},
+    "cuda-half": {AUTO: 4096, AUTO_EXACT: 16384},
+}
+
+
+def _estimated(kind: str) -> dict[str, list[Band]]:
+    auto, exact = (TRITON_LENGTHS[kind][mode] for mode in (AUTO, AUTO_EXACT))
+    paths = [(auto, "triton"), (1024, "blocked"), (None, "fft")]
+    exact_paths = [(exact, "triton"), (4096, "blocked"), (None, "halving")]
+    return {
+        AUTO: [{"columns": None, "paths": paths}],
+        AUTO_EXACT: [{"columns": None, "paths": exact_paths}],
+    }
+
+
 # cpu: two cores with AVX2, PyTorch 2.13 with MKL, float32, forward and backward together.
-# cuda: not measured; run `toeplix bench ops --tune` on the machine in question.
+# cuda, and cuda-half for half precision: estimated, not measured; run `toeplix bench ops --tune` on the
+# machine in question.
 RULE: Rule = {
     "cpu": {
         AUTO: [
@@ -37,25 +60,51 @@ RULE: Rule = {
         ],
         AUTO_EXACT: [{"columns": None, "paths": [(1024, "blocked"), (None, "halving")]}],
     },
-    "cuda": {
-        AUTO: [{"columns": None, "paths": [(1024, "blocked"), (None, "fft")]}],
-        AUTO_EXACT: [{"columns": None, "paths": [(4096, "blocked"), (None, "halving")]}],
-    },
+    "cuda": _estimated("cuda"),
+    "cuda-half": _estimated("cuda-half"),
 }
 
 # Largest receptive field of a decode step for which the history is the faster decoder.
 DECODE_HISTORY = {"cpu": 128, "cuda": 1024}
 
+# Lookup: the longest receptive field for each key channel (of a free filter) for which block rows are
+# taken and not e products, and the longest sequence for which they are taken and not chunks (of a
+# recurrent filter). cpu: measured on one core with AVX2 by CPU time, with the heads of the default model
+# (`toeplix bench ops`, docs/performance.md); cuda: estimated by counting FLOPs and not measured.
+LOOKUP_TILES = {"cpu": 640, "cuda": 1024}
+LOOKUP_CHUNKS = {"cpu": 576, "cuda": 1024}
 
-def choose(mode: str, device: str, time: int, columns: int, rule: Rule | None = None) -> str:
-    """Return the path for `columns` columns of length `time`; the default rule is this machine's."""
+
+def kind_of(device: str, item_bytes: int) -> str:
+    """Return the kind under which a rule lists a device: half precision on CUDA has its own."""
+    return device + HALF if device == "cuda" and item_bytes == 2 else device
+
+
+def kinds_on(device: str) -> list[str]:
+    """Return the kinds under which a rule lists a device."""
+    return list(dict.fromkeys(kind_of(device, item_bytes) for item_bytes in (4, 2)))
+
+
+def choose(
+    mode: str,
+    kind: str,
+    time: int,
+    columns: int,
+    rule: Rule | None = None,
+    usable: Callable[[str], bool] = lambda path: True,
+) -> str:
+    """Return the path for `columns` columns of length `time`; the default rule is this machine's.
+
+    Kinds of devices that a rule does not list are treated as the CPU.
+    `usable` says which paths can run. If none of the rule can, the fallback is exact at any length.
+    """
     rule = current_rule() if rule is None else rule
-    for band in rule.get(device, rule["cpu"])[mode]:
+    for band in rule.get(kind, rule["cpu"])[mode]:
         if band["columns"] is None or columns <= band["columns"]:
             for longest, path in band["paths"]:
-                if longest is None or time <= longest:
+                if (longest is None or time <= longest) and usable(path):
                     return path
-    raise AssertionError(f"the rule for {device!r} has no path for {columns} columns of {time}")
+    return FALLBACK
 
 
 def rule_file() -> Path:

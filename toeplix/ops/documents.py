@@ -27,6 +27,18 @@ def apart(
 
     The features are returned in the layout of `tokens`.
     """
+    groups = document_groups(tokens, mask, offsets)
+    rows = [tokens.flatten()[row_positions(each)] for each in groups]
+    flat = torch.cat([each.kept(x) for x, each in zip(function(rows), groups, strict=True)])
+    places = [each.places for each in groups]
+    result = flat.new_zeros(tokens.numel(), flat.shape[1])
+    return result.index_copy(0, torch.cat(places), flat).view(*tokens.shape, -1)
+
+
+def document_groups(
+    tokens: Int[Tensor, "b t"], mask: Tensor | None, offsets: Tensor | list[int] | None
+) -> list[packed.Group]:
+    """Return the documents of padded rows or of one packed row, in groups of similar length."""
     if mask is not None and offsets is not None:
         raise ValueError("give mask (padded rows) or offsets (one packed row), not both")
     if mask is not None:
@@ -40,14 +52,10 @@ def apart(
     groups = packed.groups(tokens, None, *segments)
     if not groups:
         raise ValueError("there is no real position: every row is padding")
-    rows = [tokens.flatten()[_own(each)] for each in groups]
-    flat = torch.cat([x[each.real] for x, each in zip(function(rows), groups, strict=True)])
-    places = [each.positions[each.real] for each in groups]
-    result = flat.new_zeros(tokens.numel(), flat.shape[1])
-    return result.index_copy(0, torch.cat(places), flat).view(*tokens.shape, -1)
+    return groups
 
 
-def _own(group: packed.Group) -> Int[Tensor, "n longest"]:
+def row_positions(group: packed.Group) -> Int[Tensor, "n longest"]:
     """Positions of rows that may end before their group does: each goes on with its last token.
 
     Not with what stands there (-100, another row), nor with any fixed token: what follows a document

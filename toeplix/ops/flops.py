@@ -26,3 +26,11 @@ def product_flops(time: int, heads: int, channels: int, batch: int = 1) -> float
         return lanes * (transforms + 6.0 * length)
     rows = blocked.block_rows(time, blocked.tile_size(time))
     return 2.0 * columns * sum((last - first) * last for first, last in rows)
+
+
+def recurrent_flops(time: int, channels: int, free_taps: int, decays: int) -> float:
+    """FLOPs of one product with recurrent filters: the recurrence, a decay and two products a sum.
+
+    Tiles compute the same numbers with more FLOPs; the count is that of the definition, as for scans.
+    """
+    return 2.0 * time * channels * (free_taps + 2 * decays)

@@ -19,10 +19,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from toeplix.ops.autograd import product as toeplitz_product
 from toeplix.ops.checks import check_mask, check_offsets, check_sequence
+from toeplix.ops.dispatch import AUTO_EXACT
 from toeplix.ops.recurrent_autograd import product
 from toeplix.ops.recurrent_filter import Filter
 from toeplix.ops.segments import Segments, segments_from_mask, segments_from_offsets
+
+# Sequences up to this length, with at least so many channels per head, are faster as tiles of the matrix:
+# 2.8 against 7.2 ms at t=128 for one head of 96 channels, 4.5 against 6.7 for 8 heads of 12 (batch 16,
+# forward and backward, one thread). With one channel per head the recurrence is faster at any length.
+TILED_TIME, TILED_CHANNELS = 128, 8
 
 
 class RecurrentState(NamedTuple):
@@ -110,6 +117,23 @@ def toeplitz_recurrent(
     return y, RecurrentState(whole[:, whole.shape[1] - reach :].clone(), sums)
 
 
+def multiply_recurrent(
+    x: Float[Tensor, "b t h c"],
+    free: Float[Tensor, "h short"],
+    weights: Float[Tensor, "h r"],
+    decays: Float[Tensor, "#h r"] | Float[Tensor, " r"],
+) -> Float[Tensor, "b t h c"]:
+    """Return the product of whole sequences by the faster way, without the state after it.
+
+    Short sequences with several channels per head are multiplied as tiles of the matrix; both ways are
+    causal bit for bit for finite values.
+    """
+    time, channels = x.shape[1], x.shape[3]
+    if time <= TILED_TIME and channels >= TILED_CHANNELS:
+        return toeplitz_product(x, recurrent_kernel(free, weights, decays, time), AUTO_EXACT)
+    return toeplitz_recurrent(x, free, weights, decays)[0]
+
+
 def check_filter(free: Tensor, weights: Tensor, decays: Tensor) -> None:
     """Raise an error unless these are the parameters of recurrent filters."""
     for name, value in (("free", free), ("weights", weights), ("decays", decays)):
@@ -160,7 +184,7 @@ def _segments(
 
 
 def _last_of_segments(x: Tensor, reach: int, segments: Segments) -> Tensor:
-    ends = segments.starts + segments.lengths
-    positions = ends[:, None] - reach + torch.arange(reach, device=x.device)
+    starts, lengths = (each.to(x.device, non_blocking=True) for each in segments)
+    positions = (starts + lengths)[:, None] - reach + torch.arange(reach, device=x.device)
     recent = x.flatten(0, 1)[positions.clamp(min=0)]
-    return recent.masked_fill((positions < segments.starts[:, None])[..., None, None], 0)
+    return recent.masked_fill((positions < starts[:, None])[..., None, None], 0)

@@ -1,8 +1,9 @@
 """The product with recurrent filters as a differentiable function, and as an operator for torch.compile.
 
 `_forward` and `_backward` choose the working precision, separate documents and prevent values that are
-not finite from changing earlier outputs; chunked.py computes the product. Saved for backward are x and
-the sums before every chunk, which have about an eighth of its size.
+not finite from changing earlier outputs; chunked.py computes the product, or where they run the
+kernels of triton/recurrent.py. Saved for backward are x and the sums before every chunk, which have about
+an eighth of its size.
 """
 
 from typing import Any
@@ -16,6 +17,7 @@ from toeplix.ops import chunked, packed
 from toeplix.ops.paths import full_precision, working_dtype
 from toeplix.ops.recurrent_filter import Filter, chunk_size
 from toeplix.ops.segments import Segments
+from toeplix.ops.triton import recurrent as fused
 
 Forward = tuple[Tensor, Tensor, Tensor]  # outputs, sums after the last position, sums before chunks
 Backward = tuple[Tensor | None, Filter | None, Tensor | None]  # of x, filters, the initial sums
@@ -43,11 +45,17 @@ def product(
     return _forward(x, *filters, sums, skip, segments, False)[:2]
 
 
-def check_decays(decays: Tensor) -> None:
-    """Raise an error for decays with which sums could grow without bound."""
+def check_decays(decays: Tensor) -> Tensor:
+    """Return the decays; those with which sums could grow without bound are an error.
+
+    On an accelerator the host does not wait to see them: there they become NaN, and so do the outputs.
+    """
     allowed = (decays > 0) & (decays <= 1)
+    if decays.device.type != "cpu":
+        return decays.where(allowed, float("nan"))
     if not allowed.all():
         raise ValueError(f"decays must lie in (0, 1], got {decays[~allowed][0].item()}")
+    return decays
 
 
 def _forward(
@@ -60,16 +68,17 @@ def _forward(
     segments: Segments | None,
     keep: bool,
 ) -> Forward:
-    filters, dtype = Filter(free.double(), weights.double(), decays.double()), working_dtype(x)
-    check_decays(filters.decays)
+    checked = check_decays(decays.double())
+    filters, dtype = Filter(free.double(), weights.double(), checked), working_dtype(x)
     if segments is None:
         if x.numel() == 0:
             shape = (x.shape[0], filters.rank, *x.shape[2:])
             nothing = x.new_zeros(shape, dtype=dtype)
-            chunks = _chunks(x, skip, free) if keep else 0
-            states = nothing.new_empty(x.shape[2], filters.rank, chunks, x.shape[0], x.shape[3])
+            states = nothing.new_empty(_states_shape(x, skip, filters, keep))
             return x.new_empty(_output_shape(x, skip)), nothing, states
         with full_precision(x.device):
+            if _fused(x, filters):
+                return fused.forward(x, sums, filters, skip, keep=keep)
             return _guarded(x, sums, filters, skip, dtype, keep)
     y = x.new_zeros(x.shape)
     final = x.new_zeros(len(segments.starts), filters.rank, *x.shape[2:], dtype=dtype)
@@ -77,8 +86,7 @@ def _forward(
         rows, last, _ = _forward(group.gather(x), *filters, None, 0, None, False)
         group.scatter(rows, y)
         final[group.members] = last
-    heads, channels = x.shape[2:]
-    return y, final, final.new_empty(heads, filters.rank, 0, x.shape[0], channels)
+    return y, final, final.new_empty(_states_shape(x, skip, filters, False))
 
 
 def _guarded(
@@ -86,16 +94,16 @@ def _guarded(
 ) -> Forward:
     """Return the product; an input that is not finite does not change outputs before it.
 
-    In a tile such an input is multiplied by zero, which gives NaN; it is therefore removed first.
+    In a tile such an input is multiplied by zero, which gives NaN; it is therefore removed first. A CPU
+    looks for one afterwards, since there is none; an accelerator removes whatever there is, so that the
+    host need not wait for an answer.
     """
-    y, final, states = chunked.forward(x, sums, filters, skip, dtype, keep=keep)
-    # a sum that is not finite remains so
-    if (final if filters.rank else x).isfinite().all():
-        return y, final, states
-    lost = ~x.isfinite()
-    if not lost.any():
-        return y, final, states
-    lost = lost.cumsum(1) > 0
+    if x.device.type == "cpu":
+        y, final, states = chunked.forward(x, sums, filters, skip, dtype, keep=keep)
+        # a sum that is not finite remains so
+        if (final if filters.rank else x).isfinite().all() or x.isfinite().all():
+            return y, final, states
+    lost = (~x.isfinite()).cumsum(1) > 0
     y, final, states = chunked.forward(
         x.masked_fill(lost, 0), sums, filters, skip, dtype, keep=keep
     )
@@ -126,8 +134,12 @@ def _backward(
     elif segments is not None:
         dx, found = _backward_of_segments(g, dfinal, x, filters, segments, need_x)
     else:
+        arguments = (g, dfinal, x, states, filters, skip)
         with full_precision(g.device):
-            dx, dsums, found = chunked.gradient(g, dfinal, x, states, filters, skip, dtype, need_x)
+            if _fused(g, filters):
+                dx, dsums, found = fused.gradient(*arguments, need_x)
+            else:
+                dx, dsums, found = chunked.gradient(*arguments, dtype, need_x)
     if found is not None:
         likes = (free, weights, decays)
         found = Filter(*(value.to(like.dtype) for value, like in zip(found, likes, strict=True)))
@@ -151,9 +163,9 @@ def _backward_of_segments(
     for group in packed.groups(g, None, *segments, end_together=True):
         rows = states = None
         if x is not None:
-            rows, dtype = group.gather(x), working_dtype(g)
+            rows = group.gather(x)
             with full_precision(g.device):
-                states = chunked.forward(rows, None, filters, 0, dtype, outputs=False, keep=True)[2]
+                states = _states(rows, filters)
         last = None if dfinal is None else dfinal[group.members]
         du, found, _ = _backward(group.gather(g), last, rows, states, *filters, 0, None, need_x)
         if dx is not None and du is not None:
@@ -167,9 +179,26 @@ def _output_shape(x: Tensor, skip: int) -> tuple[int, ...]:
     return (x.shape[0], x.shape[1] - skip, *x.shape[2:])
 
 
-def _chunks(x: Tensor, skip: int, free: Tensor) -> int:
-    batch, time, _, channels = x.shape
-    return -(-(time - skip) // chunk_size(free.shape[1], batch * (time - skip) * channels))
+def _fused(x: Tensor, filters: Filter) -> bool:
+    """Return whether kernels compute the product: it decides the shape of the states, too."""
+    return fused.supports(x, filters.free.shape[1], filters.rank)
+
+
+def _states(x: Tensor, filters: Filter) -> Tensor:
+    """Return the sums before every chunk."""
+    if _fused(x, filters):
+        return fused.sums_before_chunks(x, filters)
+    return chunked.forward(x, None, filters, 0, working_dtype(x), outputs=False, keep=True)[2]
+
+
+def _states_shape(x: Tensor, skip: int, filters: Filter, keep: bool) -> tuple[int, ...]:
+    batch, time, heads, channels = x.shape
+    if _fused(x, filters):
+        slots, *rest = fused.states_shape(x, skip, filters.rank)
+        return (slots if keep else 0, *rest)
+    size = chunk_size(filters.free.shape[1], batch * (time - skip) * channels)
+    chunks = -(-(time - skip) // size) if keep else 0
+    return (heads, filters.rank, chunks, batch, channels)
 
 
 class _Recurrent(Function):
@@ -239,8 +268,8 @@ def _(
     batch, _, heads, channels = x.shape
     rows = batch if starts is None else starts.shape[0]
     final = x.new_empty(rows, filters.rank, heads, channels, dtype=dtype)
-    chunks = _chunks(x, skip, free) if keep and starts is None else 0
-    states = x.new_empty(heads, filters.rank, chunks, batch, channels, dtype=dtype)
+    shape = _states_shape(x, skip, filters, keep and starts is None)
+    states = x.new_empty(shape, dtype=dtype)
     return x.new_empty(_output_shape(x, skip)), final, states
 
 

@@ -124,6 +124,10 @@ class Correlation:
         else:
             sums.baddbmm_(g.flatten(2), x.flatten(2).transpose(1, 2))
 
+    def put(self, sums: Float[Tensor, "h rows columns"], size: int) -> None:
+        """Set the sum over all chunks of `size` positions."""
+        self._sums[size] = sums
+
     def parameters(self) -> Filter:
         """Return the gradients of all parameters."""
         free, weights, decays = self.matrices.filters
@@ -139,15 +143,30 @@ class Correlation:
             if before.shape[2]:  # before[a, i] holds lag a + e - i: lags from 1 on
                 lags = contraction.diagonal_sums(before)[:, : free.shape[1] - 1]
                 dfree[:, 1 : 1 + lags.shape[1]] += lags
-            # a tap and an entry of C are weights times powers, an entry of B is a power
-            powers = self.matrices.filters.powers(size + 1)
-            dpowers = torch.zeros_like(powers)
-            dpowers[..., :size] = taps[:, None]
-            dpowers[..., 1:] += spread.transpose(1, 2)
-            dweights += (dpowers * powers).sum(-1)
-            dpowers *= weights[..., None]
-            dpowers[..., :size] += gather.flip(-1)
-            dpowers[..., size] += kept.diagonal(dim1=1, dim2=2)
-            exponents = torch.arange(1, size + 1, dtype=torch.float64, device=powers.device)
-            ddecays += (dpowers[..., 1:] * powers[..., :-1] * exponents).sum(-1)
+            spread, kept = spread.transpose(1, 2), kept.diagonal(dim1=1, dim2=2)
+            found = power_gradients(self.matrices.filters, taps, spread, gather, kept)
+            dweights += found[0]
+            ddecays += found[1]
         return Filter(dfree, dweights, ddecays)
+
+
+def power_gradients(
+    filters: Filter,
+    taps: Float[Tensor, "h m"],
+    spread: Float[Tensor, "h r m"],
+    gather: Float[Tensor, "h r m"],
+    kept: Float[Tensor, "h r"],
+) -> tuple[Float[Tensor, "h r"], Float[Tensor, "h r"]]:
+    """Return the gradients of weights and decays, from those of L (by lag), C^T, B and decays^m."""
+    size = taps.shape[1]
+    # a tap and an entry of C are weights times powers, an entry of B is a power
+    powers = filters.powers(size + 1)
+    dpowers = torch.zeros_like(powers)
+    dpowers[..., :size] = taps[:, None]
+    dpowers[..., 1:] += spread
+    dweights = (dpowers * powers).sum(-1)
+    dpowers *= filters.weights[..., None]
+    dpowers[..., :size] += gather.flip(-1)
+    dpowers[..., size] += kept
+    exponents = torch.arange(1, size + 1, dtype=torch.float64, device=powers.device)
+    return dweights, (dpowers[..., 1:] * powers[..., :-1] * exponents).sum(-1)

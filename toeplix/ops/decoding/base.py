@@ -67,12 +67,15 @@ class Decoder(ABC):
         heads = slice(first, first + x.shape[1])
         self._emitted.update(range(first, first + x.shape[1]))
         width = self.batch * self.channels
-        columns = x.transpose(0, 1).reshape(x.shape[1], 1, width).to(self.kernel.dtype)
+        by_head = x if x.shape[1] == 1 else x.transpose(0, 1)
+        columns = by_head.reshape(x.shape[1], 1, width).to(self.kernel.dtype)
         if self._autocast():
             with full_precision(x.device):
                 y = self._emit(columns, heads)
         else:  # to enter a context that does nothing takes a tenth of a step
             y = self._emit(columns, heads)
+        if x.shape[1] == 1:
+            return y.view(x.shape).to(x.dtype)
         return y.view(x.shape[1], self.batch, self.channels).transpose(0, 1).to(x.dtype)
 
     @torch.no_grad()
@@ -88,10 +91,13 @@ class Decoder(ABC):
     @torch.inference_mode(False)
     @torch.no_grad()
     def select(self, rows: Int[Tensor, " r"]) -> None:
-        """Keep these rows of the batch, in this order; a row may occur several times (beam search)."""
+        """Keep these rows of the batch, in this order; a row may occur several times (beam search).
+
+        Numbers on the CPU are checked, and cost an accelerator no wait.
+        """
         if self._emitted:
             raise ValueError(f"position {self.position} is open: advance before selecting rows")
-        rows = check_rows(rows, self.batch).to(self.kernel.device)
+        rows = check_rows(rows, self.batch)
         self._select(rows)
         self.batch = len(rows)
 
@@ -99,9 +105,10 @@ class Decoder(ABC):
         return self._may_autocast and torch.is_autocast_enabled(self._device)
 
     def _columns(self, rows: Int[Tensor, " r"]) -> Int[Tensor, " columns"]:
-        """Where the state has these rows."""
+        """Where the state has these rows, as an index on its device."""
         channels = torch.arange(self.channels, device=rows.device)
-        return (rows[:, None] * self.channels + channels).flatten()
+        columns = (rows[:, None] * self.channels + channels).flatten()
+        return columns.to(self.kernel.device, non_blocking=True)
 
     def _check(self, x: Tensor, first: int) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point():
@@ -142,3 +149,8 @@ class Decoder(ABC):
 
     @abstractmethod
     def _advance(self) -> None: ...
+
+
+def moved_rows(rows: Int[Tensor, " r"]) -> Int[Tensor, " moved"]:
+    """Return the places whose row changes when these rows are kept in this order."""
+    return (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]

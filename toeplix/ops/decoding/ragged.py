@@ -22,6 +22,7 @@ from torch import Tensor
 from toeplix.ops.checks import check_horizon, check_kernel, check_past
 from toeplix.ops.continuation import carry
 from toeplix.ops.contraction import as_columns
+from toeplix.ops.decoding.base import moved_rows
 from toeplix.ops.decoding.online import Online
 from toeplix.ops.paths import full_precision
 
@@ -75,8 +76,7 @@ class RaggedDecoder(Online):
     def _select(self, rows: Int[Tensor, " r"]) -> None:
         self._settle()
         self._joined = [self._joined[row] for row in rows.tolist()]
-        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
-        if len(moved):  # all sources are read before any place is written
+        if len(moved := moved_rows(rows)):  # all sources are read before any place is written
             places, wanted = self._columns(moved), self._columns(rows[moved])
             self._reserve(max(len(rows), self.batch))
             for buffer in self._buffers:

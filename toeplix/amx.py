@@ -1,7 +1,7 @@
 """Some virtual machines announce AMX and then trap on it: a product in bfloat16 ends the process.
 
 The kernel grants the permission, so nothing but trying tells. Where the trial dies, oneDNN is told to do
-without, in this process and in all that it starts.
+without, in this process and in all that it starts. oneDNN reads the setting at its first product.
 """
 
 import os
@@ -16,7 +16,7 @@ LIMIT, BELOW_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
 
 
 def avoid_broken_amx() -> None:
-    """Once for a test session, before its first product; where there is no AMX it costs nothing."""
+    """Try AMX once, before the first product in bfloat16; where there is no AMX this costs nothing."""
     cpu = Path("/proc/cpuinfo")
     if LIMIT in os.environ or not cpu.exists() or "amx_tile" not in cpu.read_text():
         return

@@ -1,0 +1,17 @@
+"""All kernels of recurrent filters and lookup, in all dtypes, compiled for every target: minutes.
+
+Not collected by itself: `pytest tests/ops/triton/every_target.py`.
+"""
+
+import pytest
+
+from tests.ops.triton.recurrent_signatures import every_case
+from tests.ops.triton.test_recurrent_targets import check
+from toeplix.ops.triton.inspection import TARGETS
+
+CASES = [(target, case) for target in TARGETS for case in every_case(target)]
+
+
+@pytest.mark.parametrize(("target", "case"), CASES, ids=str)
+def test_compiled_kernels(target, case):
+    check(target, case)
