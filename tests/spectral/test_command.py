@@ -21,7 +21,7 @@ from toeplix.reports.filters import Layer, layers
 
 pytestmark = pytest.mark.slow
 
-SMALL = {"vocab": 20, "context": 32, "dim": 8, "depth": 2}
+SMALL = {"arch": "toeplitz", "filter": "free", "vocab": 20, "context": 32, "dim": 8, "depth": 2}
 
 
 def toeplix(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ import torch
 
 from toeplix.experiments import SCALES, filters, index
 from toeplix.experiments.engine import rows, trained_filters
+from toeplix.experiments.engine.collect import published_file
 from toeplix.reports.errata import table
 
 ROOT = Path(__file__).parent.parent.parent
@@ -66,19 +67,18 @@ def decided(language: int, copy: int, coder: int, accuracy: float = 1.0):
     for seed in range(3):
         found += [made("language", [language, language - seed], seed=seed)]
         found += [made("copy", [copy, copy - seed], accuracy=accuracy, seed=seed)]
-        found += [made("autoencoder", [coder, coder - seed], accuracy=0.2, seed=seed)]
+        found += [made("autoencoder", [coder, coder - seed], accuracy=0.96, seed=seed)]
     return index.holds(found)
 
 
 def test_claims_on_indices():
-    assert decided(0, -40, -50)["C15"].holds is True
-    assert decided(-50, -40, -50)["C15"].holds is False
-    assert decided(0, 0, -50)["C15"].holds is False
-    assert (
-        decided(-1, -40, -50)["C15"].holds is None
-    )  # about two of a hundred: the interval has both
-    assert decided(0, -40, -50)["C16"].holds is True
-    assert decided(0, -40, -50, accuracy=0.5)["C16"].holds is None
+    assert {each.kind for each in decided(0, -40, -50).values()} == {"holds"}
+    assert decided(-50, -40, -50)["C15a"].kind == "fails"
+    assert decided(0, 0, -50)["C15b"].kind == "fails"
+    # about 6.5 of a hundred: the interval has both
+    assert decided(-6, -40, -50)["C15a"].kind == "undecided"
+    assert decided(0, -40, -50, accuracy=0.5)["C16a"].kind == "control not trained"
+    assert decided(0, -40, -50, accuracy=0.3)["C15b"].kind == "control not trained"
     assert index.holds([made("language", [0])]) == {}
     drawn = index.table([made("autoencoder", [-50, -49], accuracy=0.5)])
     assert [line["model"] for line in drawn] == [
@@ -89,27 +89,37 @@ def test_claims_on_indices():
 
 def test_perfect_copying_with_invertible_filters_would_refute():
     found = [made(task, [0, 0], accuracy=1.0) for task in ("language", "copy", "autoencoder")]
-    assert index.holds(found)["C16"].holds is False
+    assert index.holds(found)["C16a"].kind == "fails"
 
 
 def recent(task: str, share: float, seed: int) -> dict:
     entries = [{"recency": share + 0.001 * seed * len(task), "centre": 1.0, "mode": 0}]
-    sizes = {"model": "paper flat", "dim": 64, "context": 64, "seed": seed}
+    sizes = {"model": "paper flat", "dim": 64, "context": 64, "seed": seed, "accuracy": 0.96}
     return sizes | {"task": task, "filters": entries}
 
 
 @pytest.mark.parametrize(
-    ("language", "coder", "answer"), [(0.6, 0.13, True), (0.12, 0.13, False), (0.6, 0.5, False)]
+    ("language", "coder", "answer"),
+    [
+        (0.6, 0.13, ("holds", "holds")),
+        (0.12, 0.13, ("fails", "holds")),
+        (0.6, 0.5, ("holds", "fails")),
+    ],
 )
 def test_claims_on_recency(language, coder, answer):
     found = []
     for seed in range(3):
         found += [recent("untrained", 0.125, seed), recent("language", language, seed)]
         found += [recent("autoencoder", coder, seed)]
-    assert filters.holds(found)["C17"].holds is answer
+    said = filters.holds(found)
+    assert (said["C17a"].kind, said["C17b"].kind) == answer
+    short = [row | {"context": 16} for row in found]
+    assert filters.holds(short)["C17b"].kind == "not testable here", "two taps"
+    unlearned = [row | {"accuracy": 0.1} for row in found]
+    assert filters.holds(unlearned)["C17b"].kind == "control not trained"
 
 
 def test_the_published_rows_are_the_table():
-    published = rows.flat(ROOT / "results" / "index" / "published.jsonl")
+    published = rows.flat(published_file("index"))
     assert {row["label"]: row["indices"] for row in published} == table()
     assert all(min(row["indices"]) >= -(row["context"] - 1) for row in published)

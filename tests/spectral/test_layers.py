@@ -10,7 +10,8 @@ from toeplix.mixers.filter import Filter
 from toeplix.mixers.toeplitz import ToeplitzMixer
 from toeplix.reports.filters import initialisation, layers, read
 
-SMALL = {"vocab": 20, "context": 16, "dim": 8}
+SIZES = {"vocab": 20, "context": 16, "dim": 8}
+SMALL = SIZES | {"arch": "toeplitz", "filter": "free"}
 
 
 def test_every_filter_of_a_model_in_order():
@@ -68,16 +69,17 @@ def test_weights_in_several_files(tmp_path):
 def test_where_filters_start():
     for change, start in (
         ({}, "decay"),
-        ({"filter_init": "kaiming"}, "kaiming"),
-        ({"frozen": "ones"}, "ones"),
-        ({"frozen": "random"}, "kaiming"),
+        ({"filter": "free"}, "decay"),
+        ({"filter": "free", "filter_init": "kaiming"}, "kaiming"),
+        ({"filter": "free", "frozen": "ones"}, "ones"),
+        ({"filter": "free", "frozen": "random"}, "kaiming"),
     ):
         assert initialisation(vars(Model(**change))) == start
     assert initialisation({}) == "kaiming"
 
 
 def test_what_has_none_says_so(tmp_path):
-    save(build(Model(**SMALL, arch="masked", depth=1)), tmp_path / "masked")
+    save(build(Model(**SIZES, arch="masked", depth=1)), tmp_path / "masked")
     with pytest.raises(ValueError, match=r"has no Toeplitz filters \(its architecture is masked\)"):
         read(tmp_path / "masked")
     with pytest.raises(FileNotFoundError, match="is no checkpoint"):

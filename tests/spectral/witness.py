@@ -1,7 +1,10 @@
 """The number of zeros inside the unit disc, by ways that share nothing with the package."""
 
+import math
 from fractions import Fraction
+from itertools import zip_longest
 
+import mpmath
 import numpy as np
 
 
@@ -39,11 +42,57 @@ def by_schur_cohn(taps: list[Fraction]) -> int | None:
 
 def product(factors: list[list[Fraction]]) -> list[Fraction]:
     """Of polynomials, exactly."""
-    result = [Fraction(1)]
+    result = [factors[0][0] * 0 + 1] if factors else [Fraction(1)]
     for factor in factors:
-        longer = [Fraction(0)] * (len(result) + len(factor) - 1)
+        longer = [factor[0] * 0] * (len(result) + len(factor) - 1)
         for i, a in enumerate(result):
             for j, b in enumerate(factor):
                 longer[i + j] += a * b
         result = longer
     return result
+
+
+def by_numerator(
+    free: list[float], weights: list[float], decays: list[float], radius: float = 1.0
+) -> int:
+    """Roots of the numerator of a rational symbol with 60 digits: those within the radius."""
+    with mpmath.workdps(60):
+        poles = [[mpmath.mpf(1), -mpmath.mpf(decay)] for decay in decays]
+        total = product([[mpmath.mpf(tap) for tap in free] or [mpmath.mpf(0)], *poles])
+        for number, weight in enumerate(weights):
+            others = poles[:number] + poles[number + 1 :]
+            part = product([[mpmath.mpf(weight)], *others])
+            total = [a + b for a, b in zip_longest(total, part, fillvalue=mpmath.mpf(0))]
+        while len(total) > 1 and total[-1] == 0:
+            total.pop()
+        roots = mpmath.polyroots(total[::-1], maxsteps=500, extraprec=400)
+        return sum(abs(root) < radius for root in roots)
+
+
+def partial_fractions(
+    numerator: list[Fraction], decays: list[Fraction]
+) -> tuple[list[float], list[float]]:
+    """Return free taps and weights of numerator / prod (1 - rho u) times an integer, unrounded."""
+    weights = []
+    for number, decay in enumerate(decays):
+        others = decays[:number] + decays[number + 1 :]
+        value = sum(tap / decay**power for power, tap in enumerate(numerator))
+        weights.append(
+            value / math.prod((1 - other / decay for other in others), start=Fraction(1))
+        )
+    denominator = product([[Fraction(1), -decay] for decay in decays])
+    rest = list(numerator)
+    for number, weight in enumerate(weights):
+        part = product([[Fraction(1), -d] for i, d in enumerate(decays) if i != number])
+        rest = [a - weight * b for a, b in zip_longest(rest, part, fillvalue=Fraction(0))]
+    free: list[Fraction] = []  # the quotient, from the lowest power, as it has no remainder
+    for power in range(len(rest) - len(decays)):
+        free.append(rest[power] / denominator[0])
+        for shift, value in enumerate(denominator):
+            rest[power + shift] -= free[-1] * value
+    assert not any(rest)
+    whole = math.lcm(*(value.denominator for value in [*free, *weights]))
+    exact = [value * whole for value in [*free, *weights]]
+    floats = [float(value) for value in exact]
+    assert [Fraction(value) for value in floats] == exact
+    return floats[: len(free)], floats[len(free) :]

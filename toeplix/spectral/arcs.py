@@ -113,7 +113,7 @@ def prove(grid: Cells) -> tuple[Arcs, Hard]:
     work = (row, cell, low.ravel(), high.ravel(), first.ravel(), last.ravel(), bend.ravel())
     for depth in range(MAX_BISECTIONS + 1):
         row, cell, lo, hi, a, b, curve = work
-        proven, floor = _proven(a, b, curve * (hi - lo) ** 2 / 8, error[row])
+        proven, floor = chord_test(a, b, curve * (hi - lo) ** 2 / 8, error[row])
         done = Arcs(row, lo, hi, a, b, turn(a, b), floor)
         parts.append(Arcs(*(part[proven] for part in done)))
         row, cell, lo, hi, a, b = (part[~proven] for part in (row, cell, lo, hi, a, b))
@@ -146,7 +146,7 @@ def prove(grid: Cells) -> tuple[Arcs, Hard]:
     )
 
 
-def _proven(
+def chord_test(
     a: np.ndarray, b: np.ndarray, sag: np.ndarray, error: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return which tubes around segments do not contain 0, and a lower bound of their distance from 0."""

@@ -15,8 +15,11 @@ sign.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -105,30 +108,48 @@ def _decide(rows: np.ndarray, eps: float, slack: float) -> list[Index]:
     for number, (start, stop) in enumerate(pairwise(borders)):
         mine = Arcs(*(part[start:stop] for part in proven))
         left = Hard(*(part[hard.row == number] for part in hard))
-        found.append(
-            _finish(rows[number], int(grid.centre[number]), grid.steps, mine, left, eps, slack)
-        )
+        row, centre = rows[number], int(grid.centre[number])
+        expand = partial(high_precision.expand, row, centre, grid.steps)
+        size = Size(total=float(np.abs(row).sum()), taps=len(row), centre=centre, steps=grid.steps)
+        found.append(add_up(mine, left, expand, size, eps, slack))
     return found
 
 
-def _finish(
-    row: np.ndarray,
-    centre: int,
-    steps: int,
+class Size(NamedTuple):
+    """Sizes of a filter in its proof."""
+
+    total: float  # sum |w|
+    taps: int
+    centre: int  # half turns that the proof adds to the symbol
+    steps: int  # the half circle is [0, steps]
+
+
+def add_up(
     arcs: Arcs,
     hard: Hard,
+    expand: Callable[[float, float, int], high_precision.Polynomial],
+    size: Size,
     eps: float,
-    slack: float,
+    slack: float = 0.0,
 ) -> Index:
-    """Prove the remaining arcs, check that all arcs cover the half circle, and add up their turns."""
-    total, step = float(np.abs(row).sum()), math.pi / steps
+    """Prove the remaining arcs, check that all arcs cover the half circle, and add up their turns.
+
+    Args:
+        arcs: proven arcs, sorted.
+        hard: arcs to be proven in higher precision.
+        expand: returns the expansion of the curve on an arc, from its ends and a number of bits.
+        size: of the filter.
+        eps: of size.total; a smaller |a| counts as a zero on the circle.
+        slack: error of the expansion, because taps were rounded.
+    """
+    total, step, steps = size.total, math.pi / size.steps, size.steps
     pieces: list[tuple[float, float, high_precision.Proven]] = []
-    bits, work = high_precision.bits_for(eps, len(row)), 0
+    bits, work = high_precision.bits_for(min(eps, eps * total), size.taps), 0
     for place in np.argsort(hard.size):
         low, high = float(hard.low[place]), float(hard.high[place])
-        polynomial = high_precision.expand(row, centre, steps, low, high, bits)
+        polynomial = expand(low, high, bits)
         answer = high_precision.prove_arc(polynomial, eps * total, slack)
-        work += len(row) * len(polynomial.terms)
+        work += size.taps * len(polynomial.terms)
         middle, half = (low + high) / 2, (high - low) / 2
         if isinstance(answer, high_precision.Zero):
             angle = (middle + half * answer.at) * step
@@ -164,5 +185,5 @@ def _finish(
         3 * margin <= eps
     ):  # an arc at distance d > 2 radius has points within d + radius <= 3 (d - radius)
         return Index(index=None, status=SINGULAR, margin=3 * margin, angle=angle)
-    proven = round(turns) - centre
+    proven = round(turns) - size.centre
     return Index(index=proven, status=CERTIFIED, margin=margin, angle=angle, arcs=len(arcs.row))

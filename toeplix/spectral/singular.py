@@ -45,15 +45,17 @@ class Extremes:
 
 def matrix(kernel: Tensor) -> Tensor:
     """Return T(w), lower triangular: (..., n, n)."""
-    count = kernel.shape[-1]
-    lag = torch.arange(count)[:, None] - torch.arange(count)
+    place = torch.arange(kernel.shape[-1], device=kernel.device)
+    lag = place[:, None] - place
     return kernel.detach().double()[..., lag.clamp(min=0)] * (lag >= 0)
 
 
-def singular_values(kernel: Tensor, name: str = "kernel") -> Tensor:
-    """Return all singular values, largest first, from dense matrices: (..., n)."""
+def singular_values(
+    kernel: Tensor, name: str = "kernel", device: torch.device | None = None
+) -> Tensor:
+    """Return all singular values, largest first, from dense matrices: (..., n). None: on the CPU."""
     taps(kernel, name)
-    return torch.linalg.svdvals(matrix(kernel))
+    return torch.linalg.svdvals(matrix(kernel.to(device))).cpu()
 
 
 def numerical_rank(kernel: Tensor, eps: float = RANK_EPS) -> int:
@@ -72,7 +74,7 @@ def extremes(kernel: Tensor, name: str = "kernel") -> Extremes:
     row = taps(kernel, name)[0]
     size = float(np.abs(row).max())
     row = row / size
-    largest = _norm(row)
+    largest = spectral_norm(row)
     leading = int(np.flatnonzero(row)[0])
     if leading:  # the filter contains a shift, so the last positions of the input are lost
         return Extremes(largest=largest * size, smallest=0.0, certain=True)
@@ -83,9 +85,21 @@ def extremes(kernel: Tensor, name: str = "kernel") -> Extremes:
         return Extremes(largest=largest * size, smallest=0.0, certain=False)
     if largest * reach > MAX_TRUSTED_CONDITION:
         return Extremes(largest=largest * size, smallest=size / reach, certain=False)
-    smallest = 1 / _norm(inverse)
+    smallest = 1 / spectral_norm(inverse)
     certain = largest / smallest <= MAX_TRUSTED_CONDITION
     return Extremes(largest=largest * size, smallest=smallest * size, certain=certain)
+
+
+def frobenius_norm(kernel: Tensor, name: str = "kernel") -> float:
+    """Return the Frobenius norm of T(w) of one filter (n,): the root of the sum of (n - l) w[l]^2."""
+    row = taps(kernel, name)[0]
+    size = float(np.abs(row).max())
+    return size * math.sqrt((row / size) ** 2 @ np.arange(len(row), 0, -1))
+
+
+def stable_rank(kernel: Tensor, name: str = "kernel") -> float:
+    """Return |T|_F^2 / |T|_2^2 of one filter (n,): 1 for rank 1, n for orthogonal matrices."""
+    return (frobenius_norm(kernel, name) / extremes(kernel, name).largest) ** 2
 
 
 def inverse_taps(row: np.ndarray) -> np.ndarray:
@@ -107,7 +121,7 @@ def _convolved(a: np.ndarray, b: np.ndarray, count: int) -> np.ndarray:
     return np.fft.irfft(np.fft.rfft(a, length) * np.fft.rfft(b, length), length)[:count]
 
 
-def _norm(row: np.ndarray) -> float:
+def spectral_norm(row: np.ndarray) -> float:
     """Return the largest singular value of T(row).
 
     For long smooth filters the largest singular values are so close together that Lanczos iteration does
