@@ -8,23 +8,40 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tests.models import OURS, stepped
+from tests.models import FREE, OURS, small, stepped
 from toeplix import Model, build, load, save
 from toeplix.architectures import ARCHITECTURES
+from toeplix.profiling.model_contract import OTHER, SMALL, WAYS, fed_alike
 from toeplix.testing import assert_causal
 
-SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2}
-OTHER = {"mamba2": {"state_size": 16}, "window": {"window": 7}}
+PUBLISHED_ARCHITECTURES = ("toeplitz", "masked", "hyena", "linear", "llama", "window", "mamba2")
 VARIANTS = {
-    "toeplitz-flat": Model(heads=0, gate=False, **SMALL),
-    "toeplitz-kernels": Model(heads=0, kernels=3, **SMALL),
-    "toeplitz-heads": Model(heads=4, gate=False, **SMALL),
-    "toeplitz-heads-kernels": Model(heads=4, kernels=2, **SMALL),
-    "toeplitz-two-layer": Model(heads=2, sequential=2, **SMALL),
-    "toeplitz-frozen": Model(heads=4, frozen="random", **SMALL),
-    "toeplitz-ones": Model(heads=0, gate=False, frozen="ones", **SMALL),
-    "toeplitz-gated": Model(heads=0, gate=True, norm="rms", tie_embeddings=True, **SMALL),
+    "toeplitz-flat": Model(**FREE, heads=0, gate=False, **SMALL),
+    "toeplitz-kernels": Model(**FREE, heads=0, kernels=3, **SMALL),
+    "toeplitz-heads": Model(**FREE, heads=4, gate=False, **SMALL),
+    "toeplitz-heads-kernels": Model(**FREE, heads=4, kernels=2, **SMALL),
+    "toeplitz-two-layer": Model(**FREE, heads=2, sequential=2, **SMALL),
+    "toeplitz-frozen": Model(**FREE, heads=4, frozen="random", **SMALL),
+    "toeplitz-ones": Model(**FREE, heads=0, gate=False, frozen="ones", **SMALL),
+    "toeplitz-gated": Model(**FREE, heads=0, gate=True, norm="rms", tie_embeddings=True, **SMALL),
+    "toeplitz-groups": Model(**FREE, groups=8, **SMALL),
+    "toeplitz-recurrent": Model(arch="toeplitz", filter="recurrent", **SMALL),
+    "toeplitz-recurrent-groups": Model(
+        arch="toeplitz", filter="recurrent", groups=8, free_taps=3, **SMALL
+    ),
+    "toeplitz-recurrent-heads": Model(
+        arch="toeplitz", filter="recurrent", heads=4, sequential=2, decays=3, **SMALL
+    ),
+    "toeplitz-recurrent-smallest": Model(
+        arch="toeplitz", filter="recurrent", free_taps=1, decays=1, **SMALL
+    ),
+    "hybrid-recurrent": Model(
+        blocks=("toeplitz", "attention"), filter="recurrent", window=5, **SMALL
+    ),
+    "hybrid-filters": Model(filter="free", blocks=("toeplitz", "hyena"), groups=2, **SMALL),
     "masked-heads": Model(arch="masked", heads=4, **SMALL),
+    "lookup-free": Model(arch="lookup", filter="free", heads=2, short_conv=1, **SMALL),
+    "lookup-recurrent": Model(arch="lookup", filter="recurrent", keys=5, **SMALL),
 }
 
 
@@ -34,7 +51,7 @@ def _paper(arch):
 
 CASES = (
     {arch: Model(arch=arch, **SMALL, **OTHER.get(arch, {})) for arch in ARCHITECTURES}
-    | {f"{arch}-paper": _paper(arch) for arch in ARCHITECTURES}
+    | {f"{arch}-paper": _paper(arch) for arch in PUBLISHED_ARCHITECTURES}
     | VARIANTS
 )
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}
@@ -56,32 +73,33 @@ def test_causal(model, tokens):
     assert_causal(model, tokens, vocabulary=37, tolerance=1e-4)
 
 
-@torch.no_grad()
-def test_the_prefix_of_an_output_is_the_output_of_the_prefix(model, tokens):
-    whole = model(tokens)
-    for length in (1, 2, 7, 23):
-        torch.testing.assert_close(model(tokens[:, :length]), whole[:, :length], **CLOSE)
+@pytest.mark.parametrize("way", WAYS)
+def test_one_result_however_it_is_fed(model, tokens, way):
+    """Single = prefix = right-padded = left-padded = packed = in chunks = stepped = ragged."""
+    torch.testing.assert_close(*fed_alike(model, tokens, way), **CLOSE)
 
 
 @torch.no_grad()
-def test_one_result_however_it_is_fed(model, tokens):
-    """Single = right-padded = left-padded = packed = in chunks = step by step."""
-    alone = [model(tokens[row : row + 1, :length])[0] for row, length in enumerate((24, 13, 1))]
-    for left in (False, True):
-        padded, mask = torch.zeros_like(tokens), torch.zeros_like(tokens)
-        for row, logits in enumerate(alone):
-            where = slice(24 - len(logits), 24) if left else slice(0, len(logits))
-            padded[row, where], mask[row, where] = tokens[row, : len(logits)], 1
-        result = model(padded, mask=mask)
-        for row, logits in enumerate(alone):
-            torch.testing.assert_close(result[row][mask[row].bool()], logits, **CLOSE)
-    row = torch.cat([tokens[index, : len(logits)] for index, logits in enumerate(alone)])
-    packed = model(row[None], offsets=[0, 24, 37, 38])
-    torch.testing.assert_close(packed[0], torch.cat(alone), **CLOSE)
+def test_one_result_in_any_pieces(model, tokens):
+    alone = model(tokens[:1])
     for pieces in ([24], [1] * 24, [7, 1, 9, 1, 6], [23, 1]):
         for prefill in {None, 0, 1, len(pieces) // 2}:
             logits = stepped(model, tokens[:1], pieces, prefill)
-            torch.testing.assert_close(logits[0], alone[0], **CLOSE)
+            torch.testing.assert_close(logits, alone, **CLOSE)
+
+
+@torch.no_grad()
+def test_the_last_position_alone(model, tokens):
+    """The other positions are left out of the last block, and the state is as if they were not."""
+    whole = model(tokens)
+    for pieces in ([24], [9, 14, 1], [10, *[1] * 14]):
+        state, end = None, 0
+        for number, part in enumerate(tokens.split(pieces, dim=1)):
+            if number == 2:
+                state.begin_decoding()
+            logits, state = model.step(part, state, last=True)
+            end += part.shape[1]
+            torch.testing.assert_close(logits, whole[:, end - 1 : end], **CLOSE)
 
 
 @torch.no_grad()
@@ -125,7 +143,10 @@ def test_saved_and_loaded_bit_for_bit(model, tokens, tmp_path):
     again = load(save(model, tmp_path))
     assert again.config == model.config
     assert torch.equal(again(tokens), model(tokens))
-    assert {entry.name for entry in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
+    names = {entry.name for entry in tmp_path.iterdir()}
+    code = {"llama": set(), "window": set(), "mamba2": {"modeling_toeplix_mamba2.py"}}
+    ours = code.get(model.config.arch, {"modeling_toeplix.py"})
+    assert names == {"model.safetensors", "config.json", "README.md"} | ours
 
 
 @pytest.mark.parametrize("arch", ["toeplitz", "masked", "hyena", "linear"])
@@ -182,7 +203,7 @@ def test_the_window_is_true():
 def test_weights_of_later_positions_are_not_read(arch):
     """So a larger context changes nothing before its end."""
     torch.manual_seed(0)
-    model = build(Model(arch=arch, **SMALL)).eval()
+    model = build(small(arch, filter="free", **SMALL)).eval()
     tokens = torch.randint(37, (1, 10))
     touched = 0
     with torch.no_grad():
@@ -205,7 +226,7 @@ def test_weights_of_later_positions_are_not_read(arch):
 @pytest.mark.parametrize("heads", [0, 4])
 def test_a_longer_context_steps_through_the_near_linear_decoder(heads):
     torch.manual_seed(0)
-    model = build(Model(**(SMALL | {"context": 200}), heads=heads)).eval()
+    model = build(Model(**(SMALL | {"context": 200}), **FREE, heads=heads)).eval()
     tokens = torch.randint(37, (2, 330))
     logits = stepped(model, tokens, [100, *[1] * 230], prefill=1)
     with torch.no_grad():

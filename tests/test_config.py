@@ -1,6 +1,7 @@
 """Records refuse nonsense at birth; checkpoints refuse what does not fit."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,7 +20,16 @@ from toeplix import Model, build, load, save
         ({"arch": "llama", "dim": 30}, "dim=30 is not a multiple of heads=4"),
         ({"arch": "hyena", "filter_features": 4}, "filter_features=4 must be odd"),
         ({"arch": "hyena", "heads": 2}, "heads=2 has no effect on arch='hyena': leave it out"),
-        ({"window": 64}, "window=64 has no effect on arch='toeplitz'"),
+        ({"window": 64}, "window=64 has no effect on arch='hybrid'"),
+        ({"arch": "toeplitz", "keys": 4}, "keys=4 has no effect on arch='toeplitz'"),
+        ({"blocks": ("toeplitz", "rnn")}, "blocks=.*must be names of mixers, each one of toeplitz"),
+        ({"blocks": ()}, "must be names of mixers"),
+        ({"arch": "hyena", "blocks": ("masked", "lookup")}, "leave arch='hyena' out"),
+        ({"blocks": ("toeplitz", "lookup"), "init": "paper"}, "init='paper' is for models of one"),
+        ({"arch": "toeplitz", "filter": "free", "decays": 3}, "decays=3 are those of recurrent"),
+        ({"filter": "recurrent", "kernels": 2}, "kernels=2 is for filter='free'"),
+        ({"groups": 3}, "dim=512 is not a multiple of groups=3"),
+        ({"groups": 2, "heads": 2}, "groups=2 divide the channels of a flat mixer"),
         ({"frozen": "yes"}, "frozen='yes' must be one of no, random, ones"),
     ],
 )
@@ -77,7 +87,8 @@ def test_saving_again_leaves_other_files(tmp_path):
     save(build(TINY), tmp_path)
     save(build(TINY), tmp_path)
     names = {entry.name for entry in tmp_path.iterdir()}
-    assert names == {"tokenizer.json", "model.safetensors", "config.json"}
+    written = {"model.safetensors", "config.json", "modeling_toeplix.py", "README.md"}
+    assert names == {"tokenizer.json"} | written
 
 
 @pytest.mark.parametrize("text", ["{bad", "[]", "3", '{"dropout": "x"}', '{"dim": 1.5}'])
@@ -108,7 +119,24 @@ def test_others_may_read_it_and_failure_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         save(build(TINY), folder)
     assert (folder / "model.safetensors").read_bytes() == before
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_one_mixer_is_an_architecture():
+    assert Model(blocks=("hyena",)) == Model(blocks=("hyena", "hyena")) == Model(arch="hyena")
+    assert Model(blocks=["toeplitz", "lookup"]) == Model(blocks=("toeplitz", "lookup"))
+    assert Model(arch="llama").blocks == ()
+    assert Model(depth=6).mixers == ("toeplitz", "lookup", *["toeplitz"] * 3, "lookup")
+    assert replace(Model(), arch="hyena").mixers == ("hyena",) * 16
+
+
+def test_where_gates_start():
+    sizes = {"vocab": 20, "context": 8, "dim": 8, "depth": 1}
+    for config, bias in ((Model(**sizes), 1.0), (Model(**sizes, gate_bias=0.25), 0.25)):
+        gate = build(config).blocks[0].token_mixer.gate
+        assert gate.bias.tolist() == [bias] * 8
+    with pytest.raises(ValueError, match=r"gate_bias=0.0 has no effect without a gate"):
+        Model(arch="toeplitz", gate=False, gate_bias=0.0)
 
 
 def test_numbers_are_one_record():

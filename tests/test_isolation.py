@@ -11,7 +11,7 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 from tests.hub_pairs import one_thread
-from tests.models import OURS, small, stepped
+from tests.models import FREE, OURS, small, stepped
 from tests.test_architectures import CASES, SMALL
 from toeplix import Model, build
 from toeplix.hub import NearLinearCache, from_core
@@ -25,9 +25,9 @@ __all__ = ["one_thread"]  # a fixture
 
 LONG = SMALL | {"context": 200}  # filters so long that decoders are near-linear
 ALL = CASES | {
-    "toeplitz-odd": Model(heads=4, **(LONG | {"dim": 12})),
-    "toeplitz-odd-kernels": Model(heads=4, kernels=2, **(LONG | {"dim": 12})),
-    "toeplitz-long": Model(heads=2, **LONG),
+    "toeplitz-odd": Model(**FREE, heads=4, **(LONG | {"dim": 12})),
+    "toeplitz-odd-kernels": Model(**FREE, heads=4, kernels=2, **(LONG | {"dim": 12})),
+    "toeplitz-long": Model(**FREE, heads=2, **LONG),
     "hyena-long": Model(arch="hyena", **LONG),
 }
 POISON = {"1e20": 1e20, "inf": float("inf"), "nan": float("nan")}
@@ -217,7 +217,7 @@ def test_rows_and_padding_of_the_hub(case, cache):
 @pytest.mark.parametrize("arch", OURS)
 def test_generated_rows_of_the_hub(arch, cache):
     settings = vars(ALL["toeplitz-odd"]) | {"dim": 16}
-    del settings["arch"]
+    del settings["arch"], settings["blocks"]
     config = small(arch, **settings)
     model = from_core(poisoned(config, POISON["nan"]))
     tokens, mask = prompts(4, 12), torch.ones(4, 12, dtype=torch.long)

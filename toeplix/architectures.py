@@ -1,8 +1,9 @@
 """Every architecture by name: read this first.
 
-Ours are one model in which the token mixer is a slot (`model.MixerLM`); llama, window and mamba2 are
-Hugging Face's own classes behind the same methods (`backbones`). To add a mixer, write a file in `mixers`
-and name it here: docs/adding-a-mixer.md is a worked example.
+Ours are one model in which the token mixer is a slot (`model.MixerLM`): the same in all blocks, or those
+that `Model.blocks` names (a hybrid). llama, window and mamba2 are Hugging Face's own classes behind the
+same methods (`backbones`). To add a mixer, write a file in `mixers` and name it here:
+docs/adding-a-mixer.md is a worked example.
 
     build(config)                  the module, with fresh weights
     parameters(config)             how many parameters it has
@@ -14,18 +15,28 @@ FLOPs; norms, activations and additions, a few per cent, are left out.
 """
 
 from toeplix.backbones.sizes import Llama, Mamba2, SlidingWindow
-from toeplix.config import Model
+from toeplix.config import HYBRID, Model
+from toeplix.mixer_architecture import HybridArchitecture, MixerArchitecture
+from toeplix.mixers.attention import AttentionMixer
+from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.hyena import HyenaMixer
 from toeplix.mixers.linear import LinearMixer
+from toeplix.mixers.lookup import LookupMixer
 from toeplix.mixers.masked import MaskedMixer
 from toeplix.mixers.toeplitz import ToeplitzMixer
-from toeplix.model import Architecture, LanguageModel, MixerArchitecture
+from toeplix.model import Architecture, LanguageModel
 
+MIXERS: dict[str, type[TokenMixer]] = {
+    "toeplitz": ToeplitzMixer,
+    "attention": AttentionMixer,
+    "masked": MaskedMixer,
+    "hyena": HyenaMixer,
+    "linear": LinearMixer,
+    "lookup": LookupMixer,
+}
 ARCHITECTURES: dict[str, Architecture] = {
-    "toeplitz": MixerArchitecture(ToeplitzMixer),
-    "masked": MixerArchitecture(MaskedMixer),
-    "hyena": MixerArchitecture(HyenaMixer),
-    "linear": MixerArchitecture(LinearMixer),
+    **{name: MixerArchitecture(mixer) for name, mixer in MIXERS.items()},
+    HYBRID: HybridArchitecture(MIXERS),
     "llama": Llama(),
     "window": SlidingWindow(),
     "mamba2": Mamba2(),

@@ -3,22 +3,23 @@
 The weights' file is the truth: it carries the `Model` record and the version that wrote it in its
 metadata, and it is replaced in one step, so a checkpoint is complete or absent. It carries its own
 checksum too (tensors.py), and what names the tokenizer beside it; `load` compares both, and
-config.json with the record. Nothing is ever unpickled. Directories that `save_pretrained` wrote
-(`toeplix.hub`) have the record in config.json only and no checksum, and are loaded too.
+config.json with the record. Other files beside it are for Hugging Face's classes (pretrained_files.py,
+model_card.py). Nothing is ever unpickled. A quantized model (mixers/quantized.py) is saved with its
+scheme in the metadata and comes back quantized, for inference only. Directories that `save_pretrained`
+wrote (`toeplix.hub`) have the record in config.json only and no checksum, and are loaded too.
 """
 
 import dataclasses
 import functools
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from toeplix import compat
-from toeplix.architectures import build, stored_numbers
+from toeplix import compat, pretrained_files
+from toeplix.architectures import ARCHITECTURES, build, stored_numbers
 from toeplix.config import Model
 from toeplix.files import (
     DamagedFile,
@@ -26,48 +27,130 @@ from toeplix.files import (
     parse_json,
     printable,
     read_json,
+    reading,
     replace_file,
     sha256,
 )
 from toeplix.files.tensors import read_file, save_file
+from toeplix.mixers.quantized import quantization_of, quantize
 from toeplix.model import LanguageModel
+from toeplix.model_card import Trained, write_card
+from toeplix.pretrained_files import TOKENIZER_CONFIG, TOKENS
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-TOKENS, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 CONTROL = ("bos_token", "eos_token", "pad_token")
 PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-SINES = ".filter."  # Hyena's network of sines: never below float32, whatever the rest is in
+# never below float32, whatever the rest is in: Hyena's network of sines, the decays of recurrent filters
+PRECISE = (".filter.", ".decays")
 MAX_SHOWN_NAMES = 5  # names in a message
+VERSION = "toeplix_version"  # in config.json
+QUANTIZATION = "quantization"  # in the metadata, where weights are quantized: its scheme
 # numbers that a model may have beyond four times its file, to say what is missing
 SPARE_NUMBERS = 2**16
 
 
 def save(
-    model: LanguageModel, directory: str | Path, *, tokenizer: str | Path | None = None
+    model: LanguageModel,
+    directory: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    trained: Trained | None = None,
 ) -> Path:
-    """Write weights and configuration; other files in the directory are left alone.
+    """Write a directory that `load` and Hugging Face's Auto classes read.
+
+    Files that toeplix did not write are left alone, but for those of an earlier model and its tokenizer.
 
     Args:
         model: any architecture.
         directory: made if it is missing.
         tokenizer: directory of a tokenizer that belongs to the model, and is copied beside it.
+        trained: how the model was trained, for its card.
     """
+    folder, config = Path(directory), model.config
+    described = _description(model)
+    kind = described["model_type"]
+    with ensure_directory(folder):
+        pretrained_files.check_code(folder, kind)
+        metadata, numbers = {}, pretrained_files.known_numbers(folder)
+        if tokenizer is not None:
+            files, numbers = pretrained_files.tokenizer_files(Path(tokenizer), config.context)
+            for name, data in files.items():
+                replace_file(folder / name, functools.partial(_write_bytes, data))
+            metadata["tokenizer"] = json.dumps(_tokenizer(folder))
+        ids = pretrained_files.token_ids(numbers, config.vocab)
+        if tokenizer is None or pretrained_files.GENERATION_CONFIG not in files:
+            pretrained_files.write_generation_config(folder, ids, described[VERSION])
+        if kind in pretrained_files.CODE:
+            pretrained_files.write_code(folder, kind)
+            described["auto_map"] = pretrained_files.AUTO_MAPS[kind]
+            described["how_to_load"] = pretrained_files.HOW_TO_LOAD
+        write_card(folder, config, described, trained)
+        _write(model, folder, metadata, described | ids)
+    return folder
+
+
+def save_weights(model: LanguageModel, directory: str | Path) -> Path:
+    """Write weights and configuration alone, for `load` and to go on training."""
+    folder = Path(directory)
+    with ensure_directory(folder):
+        _write(model, folder, {}, _description(model))
+    return folder
+
+
+def _description(model: LanguageModel) -> dict[str, Any]:
+    """Return config.json: what Hugging Face's classes need, and the record."""
     from toeplix import __version__
 
-    folder = Path(directory)
-    record = dataclasses.asdict(model.config)
-    metadata = {"toeplix": __version__, "model": json.dumps(record), "format": "pt"}
-    described = {"model_type": "toeplix", "toeplix_version": __version__, "model": record}
+    described = model.pretrained_config()
+    if (scheme := quantization_of(model)) is not None:
+        # transformers rejects a type that it does not know, instead of reading integers as weights
+        described = {"model_type": f"toeplix-{scheme}"}
+    return described | {VERSION: __version__, "model": dataclasses.asdict(model.config)}
+
+
+def _write(
+    model: LanguageModel, folder: Path, more: dict[str, str], described: dict[str, Any]
+) -> None:
+    metadata = {"toeplix": described[VERSION], "model": json.dumps(described["model"]), **more}
+    metadata["format"] = "pt"
+    if (scheme := quantization_of(model)) is not None:
+        metadata[QUANTIZATION] = scheme
     text = json.dumps(described, indent=2) + "\n"
-    with ensure_directory(folder):
-        if tokenizer is not None:
-            metadata["tokenizer"] = json.dumps(_tokenizer(Path(tokenizer)))
-            for file in sorted(Path(tokenizer).iterdir()):
-                replace_file(folder / file.name, functools.partial(shutil.copyfile, file))
-        weights = own(model)
-        replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
-        replace_file(folder / CONFIG, lambda aside: aside.write_text(text, encoding="utf-8"))
-    return folder
+    weights = stored(own(model), model.config)
+    replace_file(folder / WEIGHTS, lambda aside: save_file(weights, aside, metadata=metadata))
+    replace_file(folder / CONFIG, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+def _write_bytes(data: bytes, file: Path) -> None:
+    file.write_bytes(data)
+
+
+def stored(weights: Mapping[str, torch.Tensor], config: Model) -> dict[str, torch.Tensor]:
+    """Return weights under the names that they have in a file."""
+    return _renamed(weights, ARCHITECTURES[config.arch].stored_prefixes)
+
+
+def restored(weights: Mapping[str, torch.Tensor], config: Model) -> dict[str, torch.Tensor]:
+    """Return weights of a file under the names that they have in the model, also those of old files."""
+    prefixes = ARCHITECTURES[config.arch].stored_prefixes
+    return _renamed(weights, {there: here for here, there in prefixes.items()})
+
+
+def _renamed(
+    weights: Mapping[str, torch.Tensor], prefixes: Mapping[str, str]
+) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, value in weights.items():
+        old = next((each for each in prefixes if name.startswith(each)), "")
+        found[prefixes.get(old, "") + name.removeprefix(old)] = value
+    return found
+
+
+def is_checkpoint(described: Mapping[str, Any]) -> bool:
+    """Whether a config.json is of a model that `load` reads, of whatever architecture."""
+    return described.get("model_type") == "toeplix" or (
+        VERSION in described and isinstance(described.get("model"), dict)
+    )
 
 
 def load(directory: str | Path, *, check: bool = True) -> LanguageModel:
@@ -85,21 +168,37 @@ def load(directory: str | Path, *, check: bool = True) -> LanguageModel:
         )
     if not file.exists():
         raise FileNotFoundError(f"{directory} is no checkpoint: there is no {WEIGHTS} in it")
-    weights, metadata = contents(file, check=check)
+    weights, metadata = contents(file, check=check, quantized=True)
     config = configured(metadata["model"] if "model" in metadata else _described(file), file)
     if check:
         _agree(file, config, metadata)
     bounded(stored_numbers(config), weights, file)
+    weights = restored(weights, config)
     model = build(config)
-    fill(model, weights, file)
+    if QUANTIZATION in metadata:
+        with reading(file, "it may be of a newer version of toeplix"):
+            quantize(model, metadata[QUANTIZATION])
+        _fill_quantized(model, weights, file)
+    else:
+        fill(model, weights, file)
     return model.eval()
 
 
-def contents(file: Path, *, check: bool = True) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Weights and metadata of a safetensors file; weights are numbers that a model can have."""
+def contents(
+    file: Path, *, check: bool = True, quantized: bool = False
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Weights and metadata of a safetensors file; weights are numbers that a model can have.
+
+    Quantized weights are for `load`; everybody else, such as training, needs the numbers themselves.
+    """
     weights, metadata = read_file(file, check=check)
+    if QUANTIZATION in metadata and not quantized:
+        raise ValueError(
+            f"{file} has weights in {printable(metadata[QUANTIZATION])[:40]}, which generate, serve, "
+            "eval and toeplix.load read: give the float32 checkpoint that it was made from"
+        )
     for name, value in weights.items():
-        if value.dtype not in PRECISIONS:
+        if value.dtype not in PRECISIONS and QUANTIZATION not in metadata:
             kinds = ", ".join(str(each).removeprefix("torch.") for each in PRECISIONS)
             raise DamagedFile(
                 f"{file} is damaged: {printable(name)[:80]} is of type "
@@ -124,15 +223,34 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: ob
     Of several precisions it takes the widest: layers of one model multiply each other's results.
     """
     _compare({name: value.shape for name, value in own(model).items()}, weights, source)
-    kinds = {value.dtype for name, value in weights.items() if SINES not in name}
+    kinds = {value.dtype for name, value in weights.items() if not _precise(name)}
     widest = functools.reduce(torch.promote_types, kinds or {torch.float32})
     for name, value in model.state_dict(keep_vars=True).items():
         if name in weights:  # a model in half precision comes back in it
             dtype = widest
-            if SINES in name:
+            if _precise(name):
                 dtype = torch.promote_types(weights[name].dtype, torch.float32)
             value.data = value.data.to(dtype)
     model.load_state_dict(weights, strict=False)
+
+
+def _fill_quantized(
+    model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: object
+) -> None:
+    """Copy quantized weights into a model that was quantized likewise; types have to agree too."""
+    expected = own(model)
+    _compare({name: value.shape for name, value in expected.items()}, weights, source)
+    for name, value in expected.items():
+        if weights[name].dtype != value.dtype:
+            kinds = [
+                str(kind).removeprefix("torch.") for kind in (weights[name].dtype, value.dtype)
+            ]
+            raise DamagedFile(f"{source} is damaged: {name} is of type {kinds[0]}, not {kinds[1]}")
+    model.load_state_dict(weights, strict=False)
+
+
+def _precise(name: str) -> bool:
+    return any(part in name for part in PRECISE)
 
 
 def require_numbers(model: torch.nn.Module, source: object) -> None:

@@ -32,11 +32,21 @@ VALUES = {
     ("first", "channel"): "mlp_first",
     ("protocol", "rows"): "padded",
 }
+BEFORE_FILTERS = {"filter": "free", "groups": 1}
 STORE_VERSION = 1  # of manifests whose validation split is called "held"
 
 
 def model_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a `Model`."""
+    """Return the fields of a `Model`. JSON knows no tuples; versions before 0.3 had free filters only."""
+    if isinstance(record.get("blocks"), list):
+        record = {**record, "blocks": tuple(record["blocks"])}
+    if "gate" in record and "filter" not in record:  # all fields were written, and this one was not
+        arch = record.get("arch", "toeplitz")
+        record = {**record, "arch": arch} | (BEFORE_FILTERS if arch == "toeplitz" else {})
+    whole = {"gate", "dropout"} <= set(record)  # a record that toeplix wrote has every field
+    if whole and record["gate"] and "gate_bias" not in record:  # gates started at 0
+        gated = "toeplitz" in (record.get("arch"), *record.get("blocks", ()))
+        record = {**record} | ({"gate_bias": 0.0} if gated else {})
     if not set(record) & set(MODEL):
         return dict(record)
     from toeplix.architectures import ARCHITECTURES  # late: it imports PyTorch

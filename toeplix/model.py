@@ -9,7 +9,7 @@ packing are undone before it runs (`mask`, `offsets`; see documents.py), so they
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,14 +21,14 @@ from torch.utils.checkpoint import checkpoint
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.channel import ChannelMixer
-from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.filter_bank import FilterBank
 from toeplix.mixers.initialisation import RULES, Layers
 from toeplix.mixers.ragged import RowState
 from toeplix.ops import documents
+from toeplix.ops.sequence_parallel import SequenceLayout
 
-# settings of `Model` that every architecture reads, and those that every model of our blocks reads too
+# settings of `Model` that every architecture reads
 COMMON_FIELDS = ("arch", "vocab", "context", "dim", "depth", "tie_embeddings")
-BLOCK_FIELDS = ("mlp_ratio", "block_order", "norm", "final_norm", "activation", "dropout", "init")
 
 
 class DecodingState(ABC):
@@ -94,15 +94,18 @@ class LanguageModel(nn.Module, ABC):
 
     @torch.no_grad()
     def step(
-        self, tokens: Int[Tensor, "b k"], state: Any = None
-    ) -> tuple[Float[Tensor, "b k v"], Any]:
+        self, tokens: Int[Tensor, "b k"], state: Any = None, *, last: bool = False
+    ) -> tuple[Float[Tensor, "b p v"], Any]:
         """Logits of the next k positions, and the state after them. The first state is None.
+
+        With `last` the logits are those of the last of the k positions only, `(b, 1, v)`: what a prompt
+        needs. Those of all positions of a long prompt take more memory than everything else.
 
         For inference: no gradients, and the state is changed in place (`copy.deepcopy` it to branch).
         Read a prompt in large chunks, then call `state.begin_decoding()` before the single steps.
         """
         _check_tokens(tokens)
-        features, state = self.advance(tokens, state)
+        features, state = self.advance(tokens, state, last=last)
         return self.logits(features), state
 
     @abstractmethod
@@ -126,8 +129,13 @@ class LanguageModel(nn.Module, ABC):
         return [self.features(tokens) for tokens in batches]
 
     @abstractmethod
-    def advance(self, tokens: Int[Tensor, "b k"], state: Any) -> tuple[Float[Tensor, "b k d"], Any]:
-        """Return the features of the next positions, and the state after them; None: the first."""
+    def advance(
+        self, tokens: Int[Tensor, "b k"], state: Any, *, last: bool = False
+    ) -> tuple[Float[Tensor, "b p d"], Any]:
+        """Return the features of the next k positions, and the state after them; None: the first.
+
+        With `last` the features are those of the last position only, `(b, 1, d)`.
+        """
 
     @abstractmethod
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]: ...
@@ -143,6 +151,10 @@ class LanguageModel(nn.Module, ABC):
     def trunk(self) -> list[nn.Module]:
         """Return the parts between embedding and output that are compiled one by one."""
 
+    def divide(self, layout: SequenceLayout) -> None:
+        """Let `features` read the positions of a sequence that one process holds."""
+        raise ValueError(f"arch={self.config.arch!r} cannot divide a sequence among processes")
+
     def sharded(self) -> list["Block"]:
         """Return the blocks that several processes may divide among them one by one."""
         return []
@@ -150,6 +162,10 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def enable_gradient_checkpointing(self) -> None:
         """Recompute activations in the backward pass, part by part."""
+
+    def pretrained_config(self) -> dict[str, Any]:
+        """Return what config.json tells transformers about the class that reads the weights."""
+        return {"model_type": "toeplix", "architectures": ["ToeplixForCausalLM"]}
 
 
 def _check_tokens(tokens: Tensor) -> None:
@@ -171,14 +187,20 @@ class Block(nn.Module):
         self.channel_mixer = ChannelMixer(config)
         self.mixer_first = config.block_order == "mixer_first"
 
-    def forward(self, x: Float[Tensor, "b t d"], state: Any = None) -> Float[Tensor, "b t d"]:
+    def forward(
+        self, x: Float[Tensor, "b t d"], state: Any = None, last: bool = False
+    ) -> Float[Tensor, "b p d"]:
+        """Return the outputs; with `last` those of the last position only, `(b, 1, d)`."""
         if not self.mixer_first:
-            x = x + self.channel_mixer(self.channel_norm(x))
+            x = _added(x, self.channel_mixer(self.channel_norm(x)))
         normed = self.token_norm(x)
         mixer = self.token_mixer
-        x = x + (mixer(normed) if state is None else mixer.extend(normed, state))
+        y = mixer(normed) if state is None else mixer.extend(normed, state)
+        if last and x.shape[1] > 1:
+            x, y = x[:, -1:], y[:, -1:].clone()  # a view would keep all positions in memory
+        x = _added(x, y)
         if self.mixer_first:
-            x = x + self.channel_mixer(self.channel_norm(x))
+            x = _added(x, self.channel_mixer(self.channel_norm(x)))
         return x
 
     def each(self, batches: list[Tensor]) -> list[Tensor]:
@@ -186,17 +208,24 @@ class Block(nn.Module):
         return [self(x) for x in batches]
 
 
+def _added(x: Float[Tensor, "b t d"], y: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+    """Return x + y; without gradients in the memory of y, a result that nobody else holds."""
+    if torch.is_grad_enabled() or x.dtype != y.dtype:
+        return x + y
+    return y.add_(x)
+
+
 class MixerLM(LanguageModel):
     """Embedding, blocks, final norm or none, output."""
 
     ragged = True
 
-    def __init__(self, mixer: type[TokenMixer], config: Model) -> None:
+    def __init__(self, mixers: Sequence[type[TokenMixer]], config: Model) -> None:
         super().__init__()
-        self.config, self.mixer = config, mixer
+        self.config = config
         self.embedding = nn.Embedding(config.vocab, config.dim)
         self.blocks: Collection[Block] = nn.ModuleList(  # type: ignore[assignment]
-            Block(config, mixer(config)) for _ in range(config.depth)
+            Block(config, mixer(config)) for mixer in mixers
         )
         self.norm = NORMS[config.norm](config.dim) if config.final_norm else nn.Identity()
         self.head = nn.Linear(config.dim, config.vocab, bias=False)
@@ -205,8 +234,12 @@ class MixerLM(LanguageModel):
         self.reset()
 
     def reset(self) -> None:
-        """Initialise all weights, by the rule that the mixer names for `config.init`."""
-        rule = RULES[self.mixer.INITIALISATION[self.config.init]]
+        """Initialise all weights, by the rule that the mixers name for `config.init`.
+
+        Where the mixers of a hybrid name different rules, it is the first block's.
+        """
+        first = next(iter(self.blocks)).token_mixer
+        rule = RULES[first.INITIALISATION[self.config.init]]
         outputs = [
             layer
             for block in self.blocks
@@ -227,6 +260,10 @@ class MixerLM(LanguageModel):
 
     def trunk(self) -> list[nn.Module]:
         return list(self.blocks)
+
+    def divide(self, layout: SequenceLayout) -> None:
+        for block in self.blocks:
+            block.token_mixer.divide(layout)
 
     def sharded(self) -> list[Block]:
         return list(self.blocks)
@@ -253,22 +290,26 @@ class MixerLM(LanguageModel):
         return MixerState(bank, [block.token_mixer.start(bank) for block in self.blocks])
 
     def advance(
-        self, tokens: Int[Tensor, "b k"], state: "MixerState | None"
-    ) -> tuple[Float[Tensor, "b k d"], "MixerState"]:
+        self, tokens: Int[Tensor, "b k"], state: "MixerState | None", *, last: bool = False
+    ) -> tuple[Float[Tensor, "b p d"], "MixerState"]:
         state = self.start() if state is None else state
         if not state.bank.decoding:
-            return self._extend(tokens, state.parts), state
+            return self._extend(tokens, state.parts, last), state
         features = []
         for token in tokens.split(1, dim=1):
             state.bank.open()
-            features.append(self._extend(token, state.parts))
+            features.append(self._extend(token, state.parts, last))
             state.bank.close()
-        return torch.cat(features, 1), state
+        return features[-1] if last or len(features) == 1 else torch.cat(features, 1), state
 
-    def _extend(self, tokens: Int[Tensor, "b k"], parts: list[Any]) -> Float[Tensor, "b k d"]:
+    def _extend(
+        self, tokens: Int[Tensor, "b k"], parts: list[Any], last: bool
+    ) -> Float[Tensor, "b p d"]:
+        """Advance all blocks. Only the last may leave positions out, as the others are read by states."""
         x = self.embedding(tokens)
-        for block, part in zip(self.blocks, parts, strict=True):
-            x = block(x, part)
+        final = len(parts) - 1
+        for number, (block, part) in enumerate(zip(self.blocks, parts, strict=True)):
+            x = block(x, part, last and number == final)
         return self.norm(x)
 
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
@@ -309,8 +350,13 @@ class Architecture(ABC):
     """What is known about an architecture before a model of it is built."""
 
     fields: frozenset[str]  # settings of `Model` that it reads
-    sharded_by_block = False  # under fsdp a device gathers one block after the other
     extends_state = True  # reads many positions after a state as fast as from the start
+    # how the names of weights begin, and what stands for that in a file, for Hugging Face's classes
+    stored_prefixes: ClassVar[dict[str, str]] = {}
+
+    def fields_read(self, config: Model) -> frozenset[str]:
+        """Return the settings of `Model` that a model of this configuration reads."""
+        return self.fields
 
     @abstractmethod
     def build(self, config: Model) -> LanguageModel:
@@ -322,6 +368,10 @@ class Architecture(ABC):
 
     @abstractmethod
     def parameters(self, config: Model) -> int: ...
+
+    def gathered_parameters(self, config: Model) -> int:
+        """Return how many parameters a device holds at once under fsdp, which divides them by block."""
+        return self.parameters(config)
 
     def stored_numbers(self, config: Model) -> int:
         """Return how many numbers a checkpoint holds: parameters and buffers."""
@@ -337,54 +387,13 @@ class Architecture(ABC):
         """Return the numbers that autograd keeps of one position in `encode`, if a formula is known."""
         return None
 
+    def exchanged_numbers(self, config: Model, time: int, processes: int) -> float | None:
+        """Return how many numbers `processes` send that divide a sequence of `time` positions, forward.
+
+        It is the sum over all processes and layers. None: the architecture cannot divide a sequence.
+        """
+        return None
+
     def filter_heads(self, config: Model) -> int:
         """Return how many long filters one layer has; 0 if the architecture has none."""
         return 0
-
-
-class MixerArchitecture(Architecture):
-    """A `MixerLM` with this mixer in its slot."""
-
-    sharded_by_block = True
-
-    def __init__(self, mixer: type[TokenMixer]) -> None:
-        self.mixer = mixer
-        self.fields = frozenset({*COMMON_FIELDS, *BLOCK_FIELDS, *mixer.FIELDS})
-
-    def build(self, config: Model) -> "MixerLM":
-        return MixerLM(self.mixer, config)
-
-    def check(self, config: Model) -> None:
-        self.mixer.check(config)
-
-    def parameters(self, config: Model) -> int:
-        d, norm = config.dim, {"layer": 2, "rms": 1}[config.norm] * config.dim
-        mlp = 2 * config.mlp_ratio * d * d + (config.mlp_ratio + 1) * d
-        block = self.mixer.parameter_count(config) + mlp + 2 * norm
-        ends = d * config.vocab * (1 if config.tie_embeddings else 2)
-        return config.depth * block + (norm if config.final_norm else 0) + ends
-
-    def stored_numbers(self, config: Model) -> int:
-        return self.parameters(config) + config.depth * self.mixer.buffer_count(config)
-
-    def forward_flops(self, config: Model, time: int) -> float:
-        mlp = 4.0 * time * config.mlp_ratio * config.dim**2
-        block = self.mixer.flops(config, time) + mlp
-        return config.depth * block + 2.0 * time * config.dim * config.vocab
-
-    def state_bytes(self, config: Model, time: int) -> int:
-        return config.depth * self.mixer.state_bytes(config, time)
-
-    def saved_activations(self, config: Model) -> int | None:
-        """A block keeps the inputs of both norms and of both sublayers (4 dim), and the MLP's hidden
-        layer before and after its activation; RMSNorm keeps its result too.
-        """
-        mixer = self.mixer.saved_activations(config)
-        if mixer is None:
-            return None
-        norm = {"layer": 2, "rms": 1 + config.dim}[config.norm]  # beside its input
-        block = (4 + 2 * config.mlp_ratio + mixer) * config.dim + 2 * norm
-        return config.depth * block + (config.dim + norm if config.final_norm else 0)
-
-    def filter_heads(self, config: Model) -> int:
-        return self.mixer.filter_heads(config)

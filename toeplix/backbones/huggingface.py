@@ -5,7 +5,7 @@ Sized as in the paper: SwiGLU of 4 dim for the Transformers, RoPE base 10000, un
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,7 @@ from transformers import (
 
 from toeplix.backbones.sizes import MAMBA_CONVOLUTION, MAMBA_HEADS
 from toeplix.config import Model
+from toeplix.mixers.initialisation import Layers, scaled
 from toeplix.model import DecodingState, LanguageModel
 
 LONGEST = 2048  # positions that rotary embeddings are prepared for, at least
@@ -40,6 +41,13 @@ class CacheState(DecodingState):
 
 class HuggingFaceModel(LanguageModel):
     """A Hugging Face backbone and our output layer."""
+
+    # by the `model_type` of the backbone: that of a checkpoint, and the class that reads it
+    CLASSES: ClassVar = {
+        "llama": ("llama", "LlamaForCausalLM"),
+        "mistral": ("mistral", "MistralForCausalLM"),
+        "mamba2": ("toeplix_mamba2", "ToeplixMamba2ForCausalLM"),  # its output has a bias
+    }
 
     def __init__(self, config: Model, backbone: Any, bias: bool) -> None:
         super().__init__()
@@ -76,48 +84,74 @@ class HuggingFaceModel(LanguageModel):
     def logits(self, features: Float[Tensor, "b t d"]) -> Float[Tensor, "b t v"]:
         return self.head(features)
 
+    def pretrained_config(self) -> dict[str, Any]:
+        """Return the configuration of Hugging Face's own class, which reads the weights."""
+        model_type, name = self.CLASSES[self.backbone.config.model_type]
+        found = self.backbone.config.to_diff_dict()
+        for key in ("transformers_version", "dtype", "_name_or_path"):
+            found.pop(key, None)
+        tied = {"tie_word_embeddings": self.config.tie_embeddings}
+        return found | tied | {"model_type": model_type, "architectures": [name]}
+
 
 class Attention(HuggingFaceModel):
     """A Transformer, its state the keys and values of the past."""
 
     def advance(
-        self, tokens: Int[Tensor, "b k"], state: CacheState | None
-    ) -> tuple[Float[Tensor, "b k d"], CacheState]:
+        self, tokens: Int[Tensor, "b k"], state: CacheState | None, *, last: bool = False
+    ) -> tuple[Float[Tensor, "b p d"], CacheState]:
         state = state or self.start()
         if state.cache is None:
             state.cache = DynamicCache(config=self.backbone.config)
         out = self.backbone(tokens, past_key_values=state.cache, use_cache=True)
         state.cache = out.past_key_values
-        return out.last_hidden_state, state
+        return _chosen(out.last_hidden_state, last), state
 
 
 class StateSpace(HuggingFaceModel):
     """Mamba 2, its state that of the recurrence and of the short convolution."""
 
     def advance(
-        self, tokens: Int[Tensor, "b k"], state: CacheState | None
-    ) -> tuple[Float[Tensor, "b k d"], CacheState]:
+        self, tokens: Int[Tensor, "b k"], state: CacheState | None, *, last: bool = False
+    ) -> tuple[Float[Tensor, "b p d"], CacheState]:
         state = state or self.start()
         if state.cache is None:
             out = self.backbone(tokens, use_cache=True)
             state.cache = out.cache_params
-            return out.last_hidden_state, state
+            return _chosen(out.last_hidden_state, last), state
         # with a state, the scan in chunks would start from nothing: one position at a time
         parts = []
         for token in tokens.split(1, dim=1):
             out = self.backbone(token, cache_params=state.cache, use_cache=True)
             parts.append(out.last_hidden_state)
-        return torch.cat(parts, 1), state
+        return parts[-1] if last else torch.cat(parts, 1), state
+
+
+def _chosen(features: Float[Tensor, "b k d"], last: bool) -> Float[Tensor, "b p d"]:
+    return features[:, -1:] if last else features
 
 
 def llama(config: Model) -> LanguageModel:
-    return Attention(config, LlamaModel(LlamaConfig(**_transformer(config))), bias=False)
+    return _started(Attention(config, LlamaModel(LlamaConfig(**_transformer(config))), bias=False))
 
 
 def window(config: Model) -> LanguageModel:
     """Full attention up to `config.window` positions back, itself included."""
     sizes = MistralConfig(**_transformer(config), sliding_window=config.window)
-    return Attention(config, MistralModel(sizes), bias=False)
+    return _started(Attention(config, MistralModel(sizes), bias=False))
+
+
+def _started(model: Attention) -> Attention:
+    """Initialise by `config.init`: Hugging Face's N(0, 0.02^2), or matrices N(0, 1/fan_in) as ours."""
+    if model.config.init == "fan_in":
+        outputs = [
+            module
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and name.endswith(("o_proj", "down_proj"))
+        ]
+        embedding = model.input_embedding()
+        scaled(Layers(model, embedding, model.head, outputs, model.config.depth))
+    return model
 
 
 def mamba2(config: Model) -> LanguageModel:

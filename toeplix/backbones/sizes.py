@@ -1,5 +1,7 @@
 """What is known about Hugging Face's architectures without importing transformers: settings and costs."""
 
+from typing import ClassVar
+
 from toeplix.config import Model
 from toeplix.mixers.base import check_heads
 from toeplix.model import COMMON_FIELDS, Architecture, LanguageModel
@@ -24,9 +26,12 @@ class Backbone(Architecture):
 class Llama(Backbone):
     """Attention over all earlier positions, SwiGLU of `mlp_ratio` dim."""
 
-    fields = frozenset({*COMMON_FIELDS, "heads", "mlp_ratio", "dropout"})
+    fields = frozenset({*COMMON_FIELDS, "heads", "mlp_ratio", "dropout", "init"})
+    stored_prefixes: ClassVar = {"backbone.": "model.", "head.": "lm_head."}
 
     def check(self, config: Model) -> None:
+        if config.init == "paper":
+            raise ValueError(f"init='paper' has no effect on arch={config.arch!r}: leave it out")
         check_heads(config.dim, config.attention_heads)
 
     def parameters(self, config: Model) -> int:
@@ -70,6 +75,7 @@ class Mamba2(Backbone):
     """A selective state space model with a scalar decay per head."""
 
     fields = frozenset({*COMMON_FIELDS, "state_size"})
+    stored_prefixes: ClassVar = {"head.": "lm_head."}
     extends_state = False  # Hugging Face's scan starts from nothing: one position at a time
 
     def check(self, config: Model) -> None:

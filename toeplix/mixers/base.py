@@ -14,7 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from toeplix.config import Model
-from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.filter_bank import FilterBank
+from toeplix.ops.sequence_parallel import WHOLE, SequenceLayout
 
 
 class TokenMixer(nn.Module, ABC):
@@ -23,6 +24,8 @@ class TokenMixer(nn.Module, ABC):
     FIELDS: ClassVar[tuple[str, ...]] = ()  # settings of `Model` that only this mixer reads
     # how `Model.init` initialises the linear layers of the whole model, see initialisation.py
     INITIALISATION: ClassVar[dict[str, str]] = {"scaled": "scaled", "paper": "pytorch"}
+    # the positions of a sequence that `forward` gets: all, or those of one process
+    layout: SequenceLayout = WHOLE
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]: ...
@@ -33,11 +36,18 @@ class TokenMixer(nn.Module, ABC):
 
     @abstractmethod
     def extend(self, x: Float[Tensor, "b k d"], state: Any) -> Float[Tensor, "b k d"]:
-        """Return the outputs of the next k positions; the state is changed in place."""
+        """Return the outputs of the next k positions; the state is changed in place.
+
+        The result is a tensor of its own, which shares no memory with the state: the block adds to it.
+        """
 
     @abstractmethod
     def reset(self, init: str) -> None:
         """Initialise what is not a linear layer, by the rule named in the configuration."""
+
+    def divide(self, layout: SequenceLayout) -> None:
+        """Let `forward` compute the positions of this process, if `exchanged_numbers` is not None."""
+        self.layout = layout
 
     def residual_outputs(self) -> list[nn.Linear]:
         """Return the linear layers that write to the residual stream."""
@@ -75,11 +85,19 @@ class TokenMixer(nn.Module, ABC):
         return None
 
     @classmethod
+    def exchanged_numbers(cls, config: Model, time: int, processes: int) -> float | None:
+        """Return how many numbers `processes` send that divide a sequence of `time` positions, forward.
+
+        It is the sum over all processes, for one mixer. None: the mixer cannot divide a sequence.
+        """
+        return None
+
+    @classmethod
     def filter_heads(cls, config: Model) -> int:
         """Return how many long filters one layer has; 0 if the mixer has none."""
         return 0
 
 
-def check_heads(dim: int, heads: int) -> None:
+def check_heads(dim: int, heads: int, name: str = "heads") -> None:
     if heads and dim % heads:
-        raise ValueError(f"dim={dim} is not a multiple of heads={heads}")
+        raise ValueError(f"dim={dim} is not a multiple of {name}={heads}")

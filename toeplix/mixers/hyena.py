@@ -20,10 +20,12 @@ from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
-from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.filter_bank import FilterBank
 from toeplix.mixers.ragged import RowState, selected
-from toeplix.ops import toeplitz_windowed
+from toeplix.mixers.short_convolution import short_convolution
 from toeplix.ops.flops import product_flops
+from toeplix.ops.paths import full_precision
+from toeplix.ops.sequence_parallel import before_numbers, columns_numbers
 
 SHORT = 3  # taps of the short convolution
 SLOWEST, FASTEST, FLOOR = (
@@ -71,7 +73,7 @@ class ImplicitFilter(nn.Module):
         self.register_buffer("decay", steepness.abs())
 
     def forward(self, taps: int) -> Float[Tensor, "d taps"]:
-        with torch.autocast(self.decay.device.type, enabled=False):
+        with full_precision(self.decay.device):
             window = torch.exp(-self.decay[:, None] * self.time[:taps])
             return self.network(self.waves[:taps]).t() * window
 
@@ -108,13 +110,14 @@ class HyenaMixer(TokenMixer):
             self.skip.normal_()
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        wide = nn.functional.pad(self.project_in(x), (0, 0, SHORT - 1, 0))
-        gate, value = self._gates(wide)
-        long = toeplitz_windowed(value[..., None], self.filter(min(x.shape[1], self.context)))
+        inputs = self.project_in(x)
+        gate, value = self._gates(torch.cat([self.layout.before(inputs, SHORT - 1), inputs], 1))
+        taps = min(self.layout.length(x.shape[1]), self.context)
+        long = self.layout.windowed(value[..., None], self.filter(taps))
         return self.project_out(gate * (long[..., 0] + self.skip * value))
 
     def _gates(self, wide: Float[Tensor, "b padded three_d"]) -> tuple[Tensor, Tensor]:
-        mixed = self.short(wide.transpose(1, 2)).transpose(1, 2)
+        mixed = short_convolution(wide, self.short.weight, self.short.bias)
         gate, other, value = mixed.chunk(3, -1)
         return gate, other * value
 
@@ -165,6 +168,12 @@ class HyenaMixer(TokenMixer):
     def state_bytes(cls, config: Model, time: int) -> int:
         """Two rings of the context, and the last inputs of the short convolution."""
         return 4 * (2 * min(time, config.context) * config.dim + (SHORT - 1) * 3 * config.dim)
+
+    @classmethod
+    def exchanged_numbers(cls, config: Model, time: int, processes: int) -> float:
+        """Inputs and outputs of the filters, and the inputs of the short convolution at borders."""
+        short = before_numbers(time, SHORT - 1, 3 * config.dim, processes)
+        return short + columns_numbers(time, 2 * config.dim, processes)
 
     @classmethod
     def filter_heads(cls, config: Model) -> int:

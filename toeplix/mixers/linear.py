@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer, check_heads
-from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.filter_bank import FilterBank
 from toeplix.mixers.ragged import RowState, selected
+from toeplix.ops.paths import full_precision
+from toeplix.ops.sequence_parallel import WHOLE, SequenceLayout, scan_numbers
 
 CHUNK = 64
 MIN_NORMALISER = {"elu": 1e-6, "exp": 1e-3}  # minimum of the normaliser, by feature map
@@ -35,15 +37,18 @@ class LinearMixer(TokenMixer):
         """Do nothing: linear layers are initialised by the model."""
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        return self.extend(x, LinearState())
+        return self._mix(x, LinearState(), self.layout)
 
     def start(self, bank: FilterBank) -> "LinearState":
         return LinearState()
 
     def extend(self, x: Float[Tensor, "b k d"], state: "LinearState") -> Float[Tensor, "b k d"]:
+        return self._mix(x, state, WHOLE)
+
+    def _mix(self, x: Tensor, state: "LinearState", layout: SequenceLayout) -> Tensor:
         parts = self.project_in(x).unflatten(-1, (3, self.heads, -1))
         # sums over thousands of positions need at least float32
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x.device):
             parts = parts.to(torch.promote_types(x.dtype, torch.float32))
             q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
             q, k = self._features(q, k)
@@ -53,6 +58,10 @@ class LinearMixer(TokenMixer):
                 span = slice(first, first + CHUNK)
                 sums.append(state.advance(q[:, :, span], k[:, :, span], v[:, :, span]))
             total = torch.cat(sums, 2)
+            assert state.sums is not None
+            before = layout.scan(state.sums, state.sums.new_ones(()), x.shape[1])
+            if before is not None:
+                total = total + q @ before
             y = total[..., :-1] / total[..., -1:].clamp(min=MIN_NORMALISER[self.feature])
         return self.project_out(y.transpose(1, 2).flatten(2).to(x.dtype))
 
@@ -75,6 +84,10 @@ class LinearMixer(TokenMixer):
         size = config.dim // config.attention_heads
         recurrence = config.attention_heads * 2.0 * time * size * (size + 1) * 2
         return 8.0 * time * config.dim**2 + recurrence
+
+    @classmethod
+    def exchanged_numbers(cls, config: Model, time: int, processes: int) -> float:
+        return scan_numbers(cls.state_bytes(config, time) // 4, processes)
 
     @classmethod
     def state_bytes(cls, config: Model, time: int) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
-from toeplix.mixers.filter import FilterBank
+from toeplix.mixers.filter_bank import FilterBank
 from toeplix.mixers.ragged import Positions, RowState, each, picked, selected, times
 from toeplix.ops import toeplitz_continued
 
@@ -42,7 +42,8 @@ class MaskedMixer(TokenMixer):
             else:
                 self.bias.zero_()
                 self.weight.normal_(std=0.02)
-                lag = torch.arange(context)[:, None] - torch.arange(context)
+                position = torch.arange(context, device=self.weight.device)
+                lag = position[:, None] - position
                 self.weight.add_(torch.exp(-lag.clamp(min=0) / 4.0))
             self.weight.tril_()
 
@@ -60,7 +61,8 @@ class MaskedMixer(TokenMixer):
         mixed = self._mix(whole, past.shape[1], first)
         state.position = first + x.shape[1]
         state.past = whole[:, max(0, whole.shape[1] - context + 1) :]
-        bias = self.bias[:, times(first, x.shape[1], context - 1)].permute(1, 2, 0)[..., None]
+        position = times(first, x.shape[1], context - 1, x.device)
+        bias = self.bias[:, position].permute(1, 2, 0)[..., None]
         return self.project_out((mixed + bias).flatten(2))
 
     def _mix(self, whole: Tensor, seen: int, first: Positions) -> Float[Tensor, "b k h c"]:
@@ -83,8 +85,8 @@ class MaskedMixer(TokenMixer):
 
     def _mix_rows(self, whole: Tensor, position: Tensor) -> Float[Tensor, "b 1 h c"]:
         """Return one output per row of a ragged batch; inputs before the first of a row are zero."""
-        row = times(position, 1, self.weight.shape[1] - 1)
-        column = row - torch.arange(whole.shape[1]).flip(0)
+        row = times(position, 1, self.weight.shape[1] - 1, whole.device)
+        column = row - torch.arange(whole.shape[1], device=whole.device).flip(0)
         return torch.einsum("hbs,bshc->bhc", self.weight[:, row, column.clamp(min=0)], whole)[
             :, None
         ]
@@ -113,7 +115,8 @@ class MaskedState(RowState):
         self.past: Tensor | None = None
 
     def begin_ragged(self, rows: int) -> None:
-        self.position = each(self.position, rows)
+        assert self.past is not None
+        self.position = each(self.position, rows, self.past.device)
 
     def append(self, other: "MaskedState") -> None:
         assert self.past is not None

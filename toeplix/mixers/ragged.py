@@ -1,7 +1,8 @@
 """Decoding states of ragged batches, whose rows join and leave at any step.
 
 While all rows have the same position, it is one integer. In a ragged batch it is a tensor with one
-position per row, on the CPU, since it indexes tables.
+position per row, on the device of the tables that it indexes: an index on the CPU would be copied there
+at every step.
 """
 
 from abc import ABC, abstractmethod
@@ -37,9 +38,11 @@ def selected(x: Tensor, rows: Int[Tensor, " r"]) -> Tensor:
     return x[check_rows(rows, len(x)).to(x.device)]
 
 
-def each(position: Positions, rows: int) -> Int[Tensor, " b"]:
+def each(position: Positions, rows: int, device: torch.device) -> Int[Tensor, " b"]:
     """Return one position per row."""
-    return torch.as_tensor(position).expand(rows).clone()
+    if isinstance(position, int):
+        return torch.full((rows,), position, device=device)
+    return position.expand(rows).clone()
 
 
 def picked(position: Positions, rows: Int[Tensor, " r"]) -> Positions:
@@ -47,6 +50,7 @@ def picked(position: Positions, rows: Int[Tensor, " r"]) -> Positions:
     return position if isinstance(position, int) else selected(position, rows)
 
 
-def times(first: Positions, count: int, last: int) -> Int[Tensor, "#b count"]:
+def times(first: Positions, count: int, last: int, device: torch.device) -> Int[Tensor, "#b count"]:
     """Return the positions `first, first + 1, ...` of every row, clamped at `last`."""
-    return (torch.as_tensor(first).reshape(-1, 1) + torch.arange(count)).clamp(max=last)
+    begin = first if isinstance(first, int) else first[:, None]
+    return (begin + torch.arange(count, device=device)[None]).clamp(max=last)
