@@ -47,7 +47,8 @@ def test_every_string_comes_back(tokenizer, reloaded, auto, text):
     assert tokenizer.decode(tokens) == text
     assert reloaded.encode(text) == tokens
     assert reloaded.decode(np.array(tokens, np.uint16)) == text
-    assert auto(text)["input_ids"] == tokens
+    assert auto(text)["input_ids"] == [tokenizer.start, *tokens]
+    assert auto(text, add_special_tokens=False)["input_ids"] == tokens
     assert auto.decode(tokens) == text
 
 

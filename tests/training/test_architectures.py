@@ -6,16 +6,17 @@ import pytest
 import torch
 
 from tests.kill_worker import contents
-from tests.models import used
+from tests.models import FREE, NEEDED, used
 from tests.toy import toy_run, toy_store
 from toeplix import load
 from toeplix.architectures import ARCHITECTURES
 from toeplix.training.logs import read
 from toeplix.training.loop import fit
 
-CASES = {arch: {"arch": arch} for arch in ARCHITECTURES} | {
-    "toeplitz-heads-kernels": {"heads": 4, "kernels": 2, "gate": False},
-    "toeplitz-sequential-frozen": {"heads": 2, "sequential": 2, "frozen": "random"},
+CASES = {arch: {"arch": arch, **NEEDED.get(arch, {})} for arch in ARCHITECTURES} | {
+    "toeplitz-recurrent": {"filter": "recurrent", "groups": 4},
+    "toeplitz-heads-kernels": FREE | {"heads": 4, "kernels": 2, "gate": False},
+    "toeplitz-sequential-frozen": FREE | {"heads": 2, "sequential": 2, "frozen": "random"},
     "toeplitz-tied-rms": {
         "tie_embeddings": True,
         "norm": "rms",

@@ -61,6 +61,24 @@ class Split:
         """Return the bytes of UTF-8 in these documents, for bits per byte."""
         return int(np.diff(self.sizes)[documents].sum())
 
+    def alternate(self, which: str) -> "Split":
+        """Return the documents of "even" or "odd" number: two disjoint halves, copied into memory."""
+        if len(self) < 2:
+            raise ValueError(
+                f"the split {self.name!r} has {len(self)} documents, too few to divide into halves: "
+                "build the store with a larger --val-fraction"
+            )
+        chosen = range({"even": 0, "odd": 1}[which], len(self), 2)
+        lengths = [np.diff(ends)[chosen.start :: 2] for ends in (self.offsets, self.sizes)]
+        offsets, sizes = (np.concatenate([[0], np.cumsum(each)]) for each in lengths)
+        return Split(
+            name=f"{self.name}, {which}",
+            tokens=np.concatenate([self.document(index) for index in chosen]),
+            offsets=offsets.astype(np.int64),
+            sizes=sizes.astype(np.int64),
+            pad=self.pad,
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         if self.store is None:
             return functools.partial(Split, **vars(self)), ()

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toeplix.files import field, parse_json, printable, read_json, reading, replace_file, sha256
+from toeplix.pretrained_files import REMEDY, TOKENS, control_tokens, start_processor
+from toeplix.pretrained_files import TOKENIZER_CONFIG as CONFIG
 
 START, END, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
 MIN_VOCAB = 260  # 256 bytes, three control tokens and a merge
 MAX_VOCAB = 2**22  # four times the largest in use: what a mistake looks like, or an attack
 MAX_BYTES = 2**28  # of a tokenizer.json
-TOKENS, CONFIG = "tokenizer.json", "tokenizer_config.json"
-REMEDY = "copy the tokenizer again from where it came"
 
 
 class Tokenizer:
@@ -72,15 +72,14 @@ class Tokenizer:
         backend = _backend(folder)
         config = read_json(folder / CONFIG, REMEDY)
         with reading(folder / CONFIG, REMEDY):
-            start, end, pad = (_control(config, key) for key in ("bos", "eos", "pad"))
-            if end is None:
-                raise ValueError(
-                    f"the tokenizer in {printable(folder)} has no eos_token to end a document with"
-                )
-            return cls(backend, start=start or end, end=end, pad=pad or end)
+            control = control_tokens(config)
+            return cls(backend, start=control["bos"], end=control["eos"], pad=control["pad"])
 
     def save(self, directory: str | Path) -> None:
-        """Write the files that `Tokenizer.load` and `AutoTokenizer.from_pretrained` read."""
+        """Write the files that `Tokenizer.load` and `AutoTokenizer.from_pretrained` read.
+
+        `AutoTokenizer` puts the start token before a text, by a post-processor; `encode` does not.
+        """
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         config = {
@@ -91,7 +90,9 @@ class Tokenizer:
             "clean_up_tokenization_spaces": False,
             "split_special_tokens": True,
         }
-        described = self.backend.to_str(pretty=True)
+        tokens = json.loads(self.backend.to_str())
+        tokens["post_processor"] = start_processor(self.control["start"], self.start)
+        described = json.dumps(tokens, indent=2, ensure_ascii=False)
         replace_file(folder / TOKENS, lambda aside: aside.write_text(described, encoding="utf-8"))
         text = json.dumps(config, indent=2) + "\n"
         replace_file(folder / CONFIG, lambda aside: aside.write_text(text, encoding="utf-8"))
@@ -192,15 +193,6 @@ def _check_ids(described: dict[str, Any]) -> None:
     for number in numbers:
         if type(number) is not int or not 0 <= number < MAX_VOCAB:
             raise ValueError(f"token id {number!r} must be an integer in [0, {MAX_VOCAB})")
-
-
-def _control(config: dict[str, Any], key: str) -> str | None:
-    """The string of a control token, which may be a record of its own."""
-    value = config.get(f"{key}_token")
-    text = field(value, "content", str) if isinstance(value, dict) else value
-    if text is not None and not isinstance(text, str):
-        raise TypeError(f"field '{key}_token' must be a string, not {text!r}")
-    return text
 
 
 def fetch(name: str, directory: str | Path) -> Tokenizer:

@@ -1,8 +1,9 @@
 """Keep freed memory in the process instead of returning it to the operating system.
 
 The C library returns large blocks when they are freed, and the operating system zeroes every new block
-page by page, which takes a noticeable part of a training step on a CPU. Commands that train or measure
-call `keep_freed_memory` once; as a library toeplix does not change the allocator of its host.
+page by page, which takes a noticeable part of a training step, and of prefill, on a CPU. Commands that
+train, measure, generate or serve call `keep_freed_memory` once; as a library toeplix does not change the
+allocator of its host.
 """
 
 import ctypes

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from toeplix.data import Packed, Padded, Sequences, Store
+from toeplix.training.objective import OnHost
 from toeplix.training.run import Run
 
 KINDS: dict[str, type[Sequences]] = {"packed": Packed, "padded": Padded}
@@ -78,8 +79,10 @@ class Ahead:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-def moved(batch: Batch, device: torch.device) -> Batch:
-    return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+def moved(batch: Batch, device: torch.device) -> dict[str, torch.Tensor | OnHost]:
+    """Return the arguments of an `Objective`: tokens on the device, what decides shapes on the host."""
+    own: dict[str, torch.Tensor | OnHost] = {k: OnHost(v) for k, v in batch.items()}
+    return own | {"tokens": batch["tokens"].to(device, non_blocking=True)}
 
 
 def digest(batches: list[Batch]) -> str:

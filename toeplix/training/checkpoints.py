@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toeplix.checkpoint import CONFIG, WEIGHTS, contents, fill, save
+from toeplix.checkpoint import CONFIG, WEIGHTS, contents, fill, restored, save_weights
 from toeplix.files import DamagedFile, field, read_json, sha256
 from toeplix.files.tensors import save_file
 from toeplix.model import LanguageModel
@@ -52,7 +52,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(aside, ignore_errors=True)  # left by a process that was killed
     try:
-        save(model, aside)
+        save_weights(model, aside)
         save_file(memory, aside / OPTIMIZER)
         (aside / STATE).write_text(json.dumps(state) + "\n")
         files = {
@@ -128,9 +128,10 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
     }
 
 
-def restore_weights(snapshot: Snapshot, model: torch.nn.Module) -> None:
+def restore_weights(snapshot: Snapshot, model: LanguageModel) -> None:
     """Of a model that is not yet divided."""
-    fill(model, contents(snapshot.directory / WEIGHTS, check=False)[0], snapshot.directory)
+    weights = contents(snapshot.directory / WEIGHTS, check=False)[0]
+    fill(model, restored(weights, model.config), snapshot.directory)
 
 
 def restore_moments(

@@ -4,6 +4,8 @@
     fsdp   every process keeps a shard of each weight, its gradient and its optimizer state (FSDP2); a
            block is gathered while it is computed, forward and backward, and its gradients are sharded
 
+Either is combined with dividing the positions of a row among processes (sequence_parallel.py).
+
 Under fsdp a weight is a DTensor. `whole` gathers a value and `part` shards it, so checkpoints are the
 same files for both. The backbones of Hugging Face are gathered as one unit for the duration of a batch.
 """
@@ -35,9 +37,8 @@ def share(objective: Objective, how: str, processes: Processes) -> nn.Module:
 def copied(objective: Objective, processes: Processes) -> nn.Module:
     # the filter of a single head has an arbitrary stride, which is harmless
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-    device = processes.device
-    here = [device.index or 0] if device.type == "cuda" else None
-    return DistributedDataParallel(objective.to(device), device_ids=here)
+    # without device_ids, lest it moves labels and masks to the device, which the host reads
+    return DistributedDataParallel(objective.to(processes.device))
 
 
 def divided(objective: Objective, processes: Processes) -> nn.Module:
@@ -63,6 +64,8 @@ def _each(block: Block) -> Callable[[list[Tensor]], list[Tensor]]:
 PARALLELISMS: dict[str, Callable[[Objective, Processes], nn.Module]] = {
     "ddp": copied,
     "fsdp": divided,
+    "sequence": copied,
+    "sequence+fsdp": divided,
 }
 
 
@@ -76,12 +79,12 @@ def unexchanged(shared: nn.Module) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-def clip(weights: list[nn.Parameter], most: float) -> float:
+def clip(weights: list[nn.Parameter], most: float) -> Tensor:
     """Clip the gradient norm of all weights at `most` (0: never); return the norm before clipping."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     norm = whole(torch.nn.utils.get_total_norm(gradients))
     torch.nn.utils.clip_grads_with_norm_(weights, most or math.inf, norm)
-    return float(norm)
+    return norm
 
 
 def whole(value: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
     run.json          the record of the run that owns the directory
     metrics.jsonl     metrics, one JSON object per line (logs.py); also samples.txt, tensorboard/
     checkpoints/      step-N: complete or absent (checkpoints.py)
-    model/            the trained model, for toeplix.load, with its tokenizer
+    model/            the trained model, for toeplix.load and transformers, with tokenizer and card
     summary.md        summary of the finished run (summary.py)
 
 Everything that a step does is a function of (run, step): its batches (batches.py), random numbers and
@@ -38,13 +38,16 @@ from toeplix.files import read_json, reading, replace_file
 from toeplix.files.locking import locked
 from toeplix.inference.generation import generate
 from toeplix.inference.sampling import Sampling
+from toeplix.mixers.hyena import ImplicitFilter
 from toeplix.training import batches, checkpoints, distributed, preflight
-from toeplix.training.logs import Logs
-from toeplix.training.objective import Objective, prepare
+from toeplix.training.command import trained
+from toeplix.training.logs import Logs, read
+from toeplix.training.objective import prepare
 from toeplix.training.processes import Processes, joined
 from toeplix.training.progress import Progress
 from toeplix.training.run import Run
 from toeplix.training.schedule import rate
+from toeplix.training.sequence_parallel import divided_processes, objective_of
 from toeplix.training.signals import Stopped, requests
 from toeplix.training.summary import summarise
 from toeplix.training.validation import Validation
@@ -59,6 +62,22 @@ Report = Callable[[dict[str, Any]], None]
 
 class Diverged(ValueError):
     """The loss or the gradient norm is not finite, or the loss is far above that of the first step."""
+
+
+def weight_groups(model: torch.nn.Module, run: Run) -> list[dict[str, Any]]:
+    """Return the trainable weights with the ratio of their learning rate to `run.lr`."""
+    filters = {
+        id(weight)
+        for module in model.modules()
+        if run.filter_lr and isinstance(module, ImplicitFilter)
+        for weight in module.parameters()
+    }
+    groups: dict[float, list[torch.nn.Parameter]] = {}
+    for weight in model.parameters():
+        if weight.requires_grad:
+            ratio = run.filter_lr / run.lr if id(weight) in filters else 1.0
+            groups.setdefault(ratio, []).append(weight)
+    return [{"params": weights, "lr_ratio": ratio} for ratio, weights in groups.items()]
 
 
 def fit(
@@ -84,6 +103,7 @@ def fit(
     with joined() as processes:
         store = Store.open(run.data)
         preflight.check_run(run)
+        processes = divided_processes(run, processes)
         preflight.check_store(run, store)
         preflight.check_directory(run, folder)
         if processes.first and not store.has_validation and store.notice:
@@ -129,11 +149,11 @@ class Training:
         self.progress, snapshot = self._resume(restart)
         if snapshot:  # before the weights are moved, or divided
             checkpoints.restore_weights(snapshot, self.model)
-        self.objective = Objective(self.model, run.precision)
+        self.objective = objective_of(self.model, run, processes)
         self.shared = distributed.share(self.objective, run.parallel, processes)
         self.weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.AdamW(
-            self.weights,
+            weight_groups(self.model, run),
             lr=run.lr,
             betas=(run.beta1, run.beta2),
             eps=1e-8,
@@ -146,7 +166,7 @@ class Training:
         if snapshot:
             checkpoints.restore_moments(snapshot, self.model, self.optimizer)
             self.scaler.load_state_dict(self.progress.scaler)
-        own = batches.Batches(run, store, processes.rank, processes.count)
+        own = batches.Batches(run, store, processes.data_rank, processes.data_count)
         self.batches = batches.Ahead(own, run.steps)
         self.validation = Validation(run, store, processes) if run.eval_every else None
 
@@ -168,6 +188,7 @@ class Training:
                         self._row(logs)
                     if self.validation and (step % run.eval_every == 0 or end):
                         found = self.validation.evaluate(self.objective)
+                        self.objective.take_sent_bytes()  # they belong to no step
                         if logs:
                             logs.row(self._place() | found)
                     if run.sample_every and (step % run.sample_every == 0 or end):
@@ -190,13 +211,13 @@ class Training:
         run, progress, processes = self.run, self.progress, self.processes
         start = time.monotonic()
         parts, waited = self.batches.of(progress.step)
-        own = sum(int((part["labels"] != IGNORED).sum()) for part in parts)
+        own = sum(int((part["labels"] != IGNORED).sum()) for part in parts) * processes.counts_rows
         total, stop = processes.total(own, asked)
         labels = int(total)
         torch.manual_seed(_seed(run.seed, progress.step, processes.rank))
         lr = rate(run, progress.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["lr_ratio"]
         self.optimizer.zero_grad()
         nats = torch.zeros((), device=processes.device)
         for number, part in enumerate(parts, 1):
@@ -207,8 +228,10 @@ class Training:
                 self.scaler.scale(loss * (processes.count / labels)).backward()
             nats += loss.detach()
         self.scaler.unscale_(self.optimizer)
-        norm = distributed.clip(self.weights, run.max_grad_norm)
-        (sum_of_nats,) = processes.total(float(nats))
+        clipped = distributed.clip(self.weights, run.max_grad_norm)
+        # the one wait for the device in a step: loss and norm decide whether weights are updated
+        own_nats, norm = torch.stack([nats, clipped.to(nats)]).tolist()
+        sum_of_nats, sent = processes.total(own_nats, self.objective.take_sent_bytes())
         self._healthy(sum_of_nats / labels, norm, parts)
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -216,6 +239,7 @@ class Training:
         progress.tokens += labels
         progress.nats += sum_of_nats
         progress.labels += labels
+        progress.exchanged += sent
         self.lr, self.norm = lr, norm
         took = time.monotonic() - start
         progress.busy += took
@@ -259,8 +283,12 @@ class Training:
                 "tokens_per_second": round(progress.labels / progress.busy, 1),
                 "waiting": round(progress.waited / progress.busy, 6),
             }
+            if self.processes.sequence > 1:
+                per_token = progress.exchanged / progress.labels / self.run.model.depth
+                values["exchanged_bytes_per_layer_and_token"] = round(per_token, 3)
             logs.row(self._place() | values)
         progress.nats, progress.labels, progress.busy, progress.waited = 0.0, 0, 0.0, 0.0
+        progress.exchanged = 0.0
 
     def _place(self) -> dict[str, Any]:
         seconds = round(time.monotonic() - self.began, 3)
@@ -325,7 +353,9 @@ class Training:
         model = distributed.whole_model(self.model, self.processes)
         if not self.processes.first:
             return
-        save(model, self.folder / MODEL, tokenizer=self.store.directory / TOKENIZER)
+        how = trained(self.run, self.store, self.folder, read(self.folder, lambda line: None))
+        tokenizer = self.store.directory / TOKENIZER
+        save(model, self.folder / MODEL, tokenizer=tokenizer, trained=how)
         summarise(self.run, self.folder, self.processes.count, self.say)
 
 

@@ -7,7 +7,8 @@ Rows pass through the output layer in chunks, and gradients are computed togethe
     e = exp(W f - max),  s = sum e
     df = (W^T e) / s - W[label]          dW += e^T (f / s),  dW[label] -= f
 
-so logits are held for one chunk at a time, and nothing is computed twice.
+so logits are held for one chunk at a time, and nothing is computed twice. Rows without a label are left
+out. The host counts them, so labels may stay on the CPU: then it does not wait for an accelerator.
 """
 
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from toeplix.config import IGNORED
+from toeplix.ops.paths import full_precision
 
 CHUNK_LOGITS = 2**22  # logits per chunk: 16 MiB in float32
 
@@ -29,20 +31,23 @@ def vocabulary_loss(
 
     Logits have the dtype of the features (under autocast, the autocast dtype), sums are in float32.
     """
-    features, labels = features.flatten(0, -2), labels.flatten()
-    counts = labels != IGNORED
-    number = int(counts.sum())
+    features, labels = features.flatten(0, -2), labels.flatten().cpu()
+    device = features.device
+    scored = (labels != IGNORED).nonzero()[:, 0]
+    number = len(scored)
     if number < len(labels):
-        features, labels = features[counts], labels[counts]
+        labels = labels[scored]
+        features = features.index_select(0, scored.to(device, non_blocking=True))
     if number and not 0 <= int(labels.min()) <= int(labels.max()) < head.out_features:
         raise ValueError(
             f"labels {int(labels.min())} .. {int(labels.max())} do not fit "
             f"a vocabulary of {head.out_features}"
         )
-    device = features.device.type
-    if torch.is_autocast_enabled(device):
-        features = features.to(torch.get_autocast_dtype(device))
-    with torch.autocast(device, enabled=False):
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        features = features.to(torch.get_autocast_dtype(kind))
+    labels = labels.to(device, non_blocking=True)
+    with full_precision(device):
         return _Loss.apply(features, head.weight, head.bias, labels), number
 
 

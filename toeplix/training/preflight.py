@@ -6,7 +6,7 @@ A run that fails here leaves nothing behind: directories are made last, and remo
 import os
 from pathlib import Path
 
-from toeplix.architectures import stored_numbers
+from toeplix.architectures import ARCHITECTURES, stored_numbers
 from toeplix.data import Store
 from toeplix.files import read_json, reading
 from toeplix.training.logs import check_trackers
@@ -16,8 +16,9 @@ RECORD = "run.json"
 
 
 def check_run(run: Run) -> None:
-    """What can be said before the data are there: trackers are known, and weights fit into memory."""
+    """What can be said before the data are there: trackers, division, memory."""
     check_trackers(run.trackers)
+    check_division(run)
     weights = 4 * stored_numbers(run.model)
     batch = 8 * run.batch * run.grad_accum_steps * run.model.context
     try:
@@ -28,6 +29,23 @@ def check_run(run: Run) -> None:
         raise ValueError(
             f"the weights take {weights / 1e9:,.1f} GB and the tokens of a step {batch / 1e9:,.1f} GB, "
             f"this machine has {memory / 1e9:,.1f} GB: choose a smaller model or batch"
+        )
+
+
+def check_division(run: Run) -> None:
+    """Raise an error if the processes cannot divide the sequences of this model."""
+    if not run.divides_sequences:
+        return
+    config = run.model
+
+    def able(arch: str) -> bool:
+        return ARCHITECTURES[arch].exchanged_numbers(config, config.context, 2) is not None
+
+    if not able(config.arch):
+        unable = sorted({name for name in config.mixers if not able(name)})
+        raise ValueError(
+            f"parallel={run.parallel!r} is not supported by {', '.join(unable)}, whose positions read "
+            "all earlier ones in one process: choose parallel='ddp' or 'fsdp', or another architecture"
         )
 
 

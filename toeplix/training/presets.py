@@ -101,4 +101,17 @@ def changed(
             f"warmup={run.warmup} is longer than steps={steps}: shortened to {shorter}, "
             "a tenth of the steps (--warmup sets it)"
         )
-    return replace(run, model=replace(run.model, **inside), **outside)
+    return replace(run, model=_changed_model(run.model, inside), **outside)
+
+
+def _changed_model(model: Model, changes: dict[str, Any]) -> Model:
+    """Return a model with other settings; other mixers keep only those settings that they read."""
+    if not changes.keys() & {"arch", "blocks"}:
+        return replace(model, **changes)
+    from toeplix.architectures import ARCHITECTURES  # late: it imports PyTorch
+
+    named = {name: changes[name] for name in ("arch", "blocks") if name in changes}
+    kind = Model(**named)
+    read = ARCHITECTURES[kind.arch].fields_read(kind) - {"arch", "blocks"}
+    kept = {name: value for name, value in vars(model).items() if name in read}
+    return Model(**(kept | changes))

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,16 +13,49 @@ from torch.distributed.rendezvous import rendezvous
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """Rank of this process, number of processes, and device."""
+    """Rank of this process, number of processes, and device.
+
+    `sequence` consecutive ranks divide the sequences of the same rows; such groups are data parallel.
+    """
 
     rank: int = 0
     count: int = 1
     device: torch.device
+    sequence: int = 1
 
     @property
     def first(self) -> bool:
         """Whether this is the process that writes files and messages."""
         return self.rank == 0
+
+    @property
+    def data_rank(self) -> int:
+        """Which part of the rows of a step this process reads."""
+        return self.rank // self.sequence
+
+    @property
+    def data_count(self) -> int:
+        """Into how many parts the rows of a step are divided."""
+        return self.count // self.sequence
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether this process counts the labels of its rows: one of those that have the same rows."""
+        return self.rank % self.sequence == 0
+
+    def grouped(self, sequence: int) -> "Processes":
+        """Return the same processes, `sequence` of which divide a sequence."""
+        return replace(self, sequence=sequence)
+
+    def sequence_group(self) -> Any:
+        """Return the process group of those that divide a sequence; all processes have to call this."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        shape, names = (self.data_count, self.sequence), ("data", "sequence")
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
+        group = mesh["sequence"].get_group()
+        _groups.append(group)
+        return group
 
     def total(self, *values: float) -> list[float]:
         """Return the sum of each value over all processes."""

@@ -26,6 +26,7 @@ class Progress:
     labels: int = 0
     busy: float = 0.0  # seconds in steps
     waited: float = 0.0  # seconds of `busy` spent waiting for batches
+    exchanged: float = 0.0  # bytes that mixers of divided sequences sent, over all processes
     first_loss: float | None = None
     lengths: dict[str, int] = field(default_factory=dict)  # bytes of the log files
     scaler: dict[str, Any] = field(default_factory=dict)  # state of the loss scaler, float16 only

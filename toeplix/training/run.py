@@ -22,7 +22,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("packed", "padded"),
     "schedule": ("linear", "cosine", "constant"),
     "precision": ("float32", "bfloat16", "float16"),
-    "parallel": ("ddp", "fsdp"),
+    "val_documents": ("all", "even", "odd"),
+    "parallel": ("ddp", "fsdp", "sequence", "sequence+fsdp"),
 }
 MIN_VALUES = {
     "warmup": 0,
@@ -30,11 +31,13 @@ MIN_VALUES = {
     "data_seed": -1,
     "eval_every": 0,
     "sample_every": 0,
+    "sequence_processes": 0,
 }  # other integers: 1
 MAX_VALUES = {"seed": MAX_SEED, "data_seed": MAX_SEED}
 # leave the weights alone; that the data are the same ones is checked by their sha256
 FIELDS_WITHOUT_EFFECT = (
     "data",
+    "val_documents",
     "save_every",
     "keep_checkpoints",
     "log_every",
@@ -62,6 +65,9 @@ class Run:
     )
     grad_accum_steps: int = _means(1, "Gradient accumulation: batches per optimizer step.")
     lr: float = _means(5e-4, "Peak learning rate.")
+    filter_lr: float = _means(
+        0.0, "Peak learning rate of implicit filters (Hyena's); 0: that of the other weights."
+    )
     warmup: int = _means(100, "Linear warmup steps of the learning rate.")
     schedule: str = _means(
         "linear", "Learning rate schedule after warmup: linear, cosine or constant."
@@ -78,12 +84,22 @@ class Run:
         False, "Recompute activations in the backward pass instead of keeping them."
     )
     parallel: str = _means(
-        "ddp", "Data parallelism: ddp (replicated) or fsdp (sharded weights and optimizer state)."
+        "ddp",
+        "Processes share rows: ddp (replicated) or fsdp (sharded weights and optimizer state), or the "
+        "positions of a row: sequence (replicated) or sequence+fsdp.",
+    )
+    sequence_processes: int = _means(
+        0, "Processes that divide a row, with --parallel sequence; 0: all. Others have other rows."
     )
     seed: int = _means(0, "Random seed of initialisation, dropout and data order.")
     data_seed: int = _means(-1, "Random seed of the data order; -1: same as seed.")
     eval_every: int = _means(500, "Steps between evaluations on the validation split; 0: never.")
     eval_sequences: int = _means(256, "Validation sequences per evaluation.")
+    val_documents: str = _means(
+        "all",
+        "Validation documents that are evaluated: all, or those of even or odd number, so that settings "
+        "can be chosen on other documents than are reported.",
+    )
     save_every: int = _means(500, "Steps between checkpoints.")
     keep_checkpoints: int = _means(2, "Checkpoints to keep; older ones are deleted.")
     log_every: int = _means(10, "Steps between lines of metrics.jsonl.")
@@ -107,12 +123,22 @@ class Run:
         for name in ("beta1", "beta2"):
             if getattr(self, name) >= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be below 1")
+        if self.sequence_processes and not self.divides_sequences:
+            raise ValueError(
+                f"sequence_processes={self.sequence_processes} has no effect on "
+                f"parallel={self.parallel!r}: leave it out, or choose parallel='sequence'"
+            )
         if self.warmup > self.steps:
             raise ValueError(f"warmup={self.warmup} must be at most steps={self.steps}")
         if not isinstance(self.trackers, str):
             raise TypeError(
                 f"trackers={self.trackers!r} must be names with commas between, or none"
             )
+
+    @property
+    def divides_sequences(self) -> bool:
+        """Whether the positions of a row are divided among processes."""
+        return self.parallel.startswith("sequence")
 
     @property
     def digest(self) -> str:

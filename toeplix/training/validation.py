@@ -1,6 +1,7 @@
 """The validation loss, in nats per token and in bits per byte."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 
@@ -19,44 +20,54 @@ class Validation:
 
     def __init__(self, run: Run, store: Store, processes: Processes) -> None:
         rows: Sequences
+        split = store.val if run.val_documents == "all" else store.val.alternate(run.val_documents)
         if run.protocol == "packed":
-            rows = Packed(store.val, context=run.model.context, remainder=True)
+            rows = Packed(split, context=run.model.context, remainder=True)
         else:
-            rows = Padded(store.val, context=run.model.context)
+            rows = Padded(split, context=run.model.context)
         self.rows, self.size, self.processes = rows, run.batch, processes
         self.count = min(run.eval_sequences, len(rows))
-        self.bytes = _label_bytes(store)
+        self.bytes = label_bytes(store)
 
     @torch.no_grad()
     def evaluate(self, objective: Objective) -> dict[str, float]:
         """Return val_loss, val_perplexity and val_bits_per_byte over all labels of all sequences."""
-        nats, labels, size = 0.0, 0, 0.0
+        losses, labels, size = [], 0, 0.0
         objective.eval()
-        for begin in range(0, self.count, self.processes.count * self.size):
-            first = begin + self.processes.rank * self.size
+        for begin in range(0, self.count, self.processes.data_count * self.size):
+            first = begin + self.processes.data_rank * self.size
             # weights may be sharded, so all processes must compute, even if a batch is not counted
             batch = self._batch(first if first < self.count else 0)
-            found = float(objective(**moved(batch, self.processes.device)))
+            loss = objective(**moved(batch, self.processes.device))
             if first >= self.count:
                 continue
-            nats += found
+            losses.append(loss)
+            if not self.processes.counts_rows:
+                continue
             real = batch["labels"][batch["labels"] != IGNORED]
             labels, size = labels + len(real), size + float(self.bytes[real].sum())
         objective.train()
-        nats, count, size = self.processes.total(nats, labels, size)
-        loss = nats / count
+        # read once, when all are computed
+        own = sum(torch.stack(losses).tolist()) if losses else 0.0
+        nats, count, size = self.processes.total(own, labels, size)
+        mean = nats / count
         return {
-            "val_loss": loss,
-            "val_perplexity": math.exp(min(loss, MAX_EXPONENT)),
+            "val_loss": mean,
+            "val_perplexity": math.exp(min(mean, MAX_EXPONENT)),
             "val_bits_per_byte": nats / math.log(2) / max(size, 1.0),
         }
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all batches, without regard to the number of processes."""
+        for first in range(0, self.count, self.size):
+            yield self._batch(first)
 
     def _batch(self, first: int) -> Batch:
         chosen = range(first, min(first + self.size, self.count))
         return type(self.rows).collate([self.rows[index] for index in chosen])
 
 
-def _label_bytes(store: Store) -> torch.Tensor:
+def label_bytes(store: Store) -> torch.Tensor:
     """Return the bytes of text of each token; the mean if the tokenizer is not byte-level."""
     if store.tokenizer.byte_level:
         return torch.from_numpy(store.tokenizer.token_bytes()).double()
