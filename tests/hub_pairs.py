@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from tests.models import OURS
+from tests.models import FREE, OURS
 from tests.test_architectures import CASES as ALL
 from tests.test_architectures import SMALL
 from toeplix import Model, build
 from toeplix.hub import from_core
 
 CASES = {name: config for name, config in ALL.items() if config.arch in OURS} | {
-    "toeplitz-three-layers": Model(heads=2, sequential=3, kernels=2, gate=True, **SMALL),
+    "toeplitz-three-layers": Model(**FREE, heads=2, sequential=3, kernels=2, gate=True, **SMALL),
     "linear-channel-first": Model(
         arch="linear", block_order="mlp_first", tie_embeddings=True, **SMALL
     ),

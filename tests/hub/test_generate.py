@@ -7,6 +7,7 @@ from transformers import DynamicCache, PreTrainedTokenizerFast, StaticCache, pip
 from transformers.generation.streamers import BaseStreamer
 
 from tests.hub_pairs import ARCHS, CASES, PROMPTS, one_thread, padded, pair, twins
+from tests.models import FREE
 from tests.test_architectures import CLOSE, SMALL
 from toeplix import Model
 from toeplix.hub import NearLinearCache
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.slow
 __all__ = ["one_thread", "twins"]  # fixtures
 
 LONG_HYENA = Model(**(SMALL | {"context": 200}), arch="hyena")
-LONG = Model(**(SMALL | {"context": 200}), heads=2)  # the decoder is an online one
+LONG = Model(**FREE, **(SMALL | {"context": 200}), heads=2)  # the decoder is an online one
 CACHES = {
     "near-linear": lambda model: {},
     "none": lambda model: {"use_cache": False},

@@ -1,10 +1,11 @@
 """Models for Hugging Face transformers. `import toeplix.hub` registers them with its Auto classes.
 
-    AutoModelForCausalLM.from_pretrained(directory)   what `toeplix.save` or `save_pretrained` wrote
+    AutoModelForCausalLM.from_pretrained(directory)   what `toeplix.save` or `save_pretrained` wrote;
+                                                      AutoModel and AutoModelForSequenceClassification too
     from_core(model), to_core(model)                  convert between `toeplix.build` and transformers
     NearLinearCache                                   the default cache of `generate()`
 
-`save_pretrained` writes modeling_toeplix.py beside the weights. Without toeplix, checkpoints load from
+Both write modeling_toeplix.py beside the weights. Without toeplix, checkpoints load from
 it with `trust_remote_code=True` and decode with the caches of transformers. With toeplix, the code in a
 checkpoint is never run.
 """
@@ -18,13 +19,19 @@ from toeplix.checkpoint import fill, own
 from toeplix.config import Model
 from toeplix.hub.cache import NearLinearCache
 from toeplix.hub.modeling_toeplix import ToeplixConfig
-from toeplix.hub.models import ToeplixForCausalLM, ToeplixModel, register
+from toeplix.hub.models import (
+    ToeplixForCausalLM,
+    ToeplixForSequenceClassification,
+    ToeplixModel,
+    register,
+)
 from toeplix.model import LanguageModel, MixerLM
 
 __all__ = [
     "NearLinearCache",
     "ToeplixConfig",
     "ToeplixForCausalLM",
+    "ToeplixForSequenceClassification",
     "ToeplixModel",
     "from_core",
     "to_core",

@@ -9,32 +9,48 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+)
 
 from toeplix.hub import modeling_toeplix
+from toeplix.hub.adapters import register_adapters
 from toeplix.hub.cache import NearLinearCache
 from toeplix.hub.modeling_toeplix import ToeplixConfig
+from toeplix.hub.modeling_toeplix_mamba2 import ToeplixMamba2Config, ToeplixMamba2ForCausalLM
 from toeplix.ops import toeplitz_windowed
 
 FORWARD_ONLY = ("greedy_search", "sample", "beam_search", "beam_sample")  # no token is taken back
 
 
-class ToeplixModel(modeling_toeplix.ToeplixModel):
+class WithToeplix:
+    """The Toeplitz product of `toeplix.ops`, which chooses the fastest way, and defaults for PEFT."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        register_adapters()
+        super().__init__(*args, **kwargs)
+
+    def product(
+        self, x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h n"]
+    ) -> Float[Tensor, "b t h c"]:
+        return toeplitz_windowed(x, kernel)
+
+
+class ToeplixModel(WithToeplix, modeling_toeplix.ToeplixModel):
     """The backbone, from tokens to features."""
 
-    def product(
-        self, x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h n"]
-    ) -> Float[Tensor, "b t h c"]:
-        return toeplitz_windowed(x, kernel)
+
+class ToeplixForSequenceClassification(
+    WithToeplix, modeling_toeplix.ToeplixForSequenceClassification
+):
+    """The classifier of texts."""
 
 
-class ToeplixForCausalLM(modeling_toeplix.ToeplixForCausalLM):
+class ToeplixForCausalLM(WithToeplix, modeling_toeplix.ToeplixForCausalLM):
     """The language model."""
-
-    def product(
-        self, x: Float[Tensor, "b t h c"], kernel: Float[Tensor, "h n"]
-    ) -> Float[Tensor, "b t h c"]:
-        return toeplitz_windowed(x, kernel)
 
     def _prepare_cache_for_generation(
         self,
@@ -61,4 +77,8 @@ def register() -> None:
     AutoConfig.register("toeplix", ToeplixConfig)
     AutoModel.register(ToeplixConfig, ToeplixModel)
     AutoModelForCausalLM.register(ToeplixConfig, ToeplixForCausalLM)
+    AutoModelForSequenceClassification.register(ToeplixConfig, ToeplixForSequenceClassification)
+    AutoConfig.register("toeplix_mamba2", ToeplixMamba2Config)
+    AutoModelForCausalLM.register(ToeplixMamba2Config, ToeplixMamba2ForCausalLM)
     ToeplixConfig.register_for_auto_class()
+    ToeplixMamba2Config.register_for_auto_class()
