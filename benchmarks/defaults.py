@@ -29,7 +29,8 @@ from toeplix import Model, build
 from toeplix.profiling import timing
 
 VOCAB, CONTEXT, BATCH = 2000, 128, 16
-BASE = Model(vocab=VOCAB, context=CONTEXT, dim=96, depth=4, heads=4, gate=False)
+FREE = {"arch": "toeplitz", "filter": "free"}
+BASE = Model(**FREE, vocab=VOCAB, context=CONTEXT, dim=96, depth=4, heads=4, gate=False)
 FLAT = replace(BASE, heads=0)
 FLAT_GATED = replace(FLAT, gate=True)
 HYENA = Model.paper(arch="hyena", dim=96, depth=4, context=CONTEXT, vocab=VOCAB)
@@ -169,8 +170,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def figure(options: argparse.Namespace) -> None:
-    """Held-out loss of every case, best learning rate, a dot a seed."""
-    from matplotlib.figure import Figure
+    """Held-out loss of every case at its best learning rate: mean with interval, and a dot a seed."""
+    from toeplix.experiments.engine import intervals, style
 
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
     best: dict[str, list[float]] = {}
@@ -180,17 +181,31 @@ def figure(options: argparse.Namespace) -> None:
             if row["case"] == name:
                 by_rate.setdefault(row["lr"], []).append(row["loss"])
         best[name] = min(by_rate.values(), key=statistics.mean)
-    names = sorted(best, key=lambda name: -statistics.mean(best[name]))
-    drawing = Figure(figsize=(7, 0.35 * len(names) + 1), layout="constrained")
-    axes = drawing.subplots()
+    names = sorted(best, key=lambda name: statistics.mean(best[name]))
+    drawing, (axes,) = style.panels(width=6.6, height=0.26 * len(names) + 0.6)
     for place, name in enumerate(names):
-        axes.plot(best[name], [place] * len(best[name]), "o", color="C0" if "," in name else "C1")
-        axes.plot(statistics.mean(best[name]), place, "|", color="black", markersize=14)
+        mean = intervals.mean(best[name])
+        own = style.look(name.replace(",", ""), linestyle="none")
+        own["color"] = (
+            own["color"] if name.split(",")[0] in ("hyena", "llama", "paper") else "#0072b2"
+        )
+        axes.plot(
+            best[name], [place + 0.28] * len(best[name]), ".", color=own["color"], markersize=3
+        )
+        axes.plot(mean.value, place, markersize=5, **own)
+        if len(best[name]) >= style.MIN_SEEDS:
+            axes.plot([mean.low, mean.high], [place] * 2, color=own["color"], linewidth=1.4)
+    every = [loss for losses in best.values() for loss in losses]
+    axes.set_xlim(min(every) - 0.05, max(every) + 0.05)
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel(f"held-out loss in {rows[0]['budget']:.0f} s on one thread (nats per token)")
-    axes.grid(axis="x", alpha=0.3)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    style.finish(axes, x="validation loss (nats per token)", y="")
+    caption = (
+        f"Loss after {rows[0]['budget']:.0f} s of one thread, each case at its best learning rate; small "
+        "dots are seeds, large markers their means, bars 95% t intervals from three seeds on."
+    )
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(options.out)
+    options.out.write_text(style.svg(style.compose(drawing, caption)), encoding="utf-8")
 
 
 def main() -> None:

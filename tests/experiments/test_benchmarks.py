@@ -55,29 +55,28 @@ def verdict(ours, theirs, arc=(45.0, 45.2), squad=(50.0, 50.0)):
         for seed in range(3)
     ]
     rows += [row("hyena", seed, swde=theirs, arc=arc[1], squad=squad[1]) for seed in range(3)]
-    return benchmarks.holds(rows + CONTROLS)["C14"]
+    return benchmarks.holds(rows + CONTROLS)
 
 
 def test_what_scores_decide():
-    assert verdict(10.0, 4.0).holds is True
-    assert verdict(4.0, 10.0).holds is False
-    assert verdict(9.9, 10.0).holds is None
+    assert verdict(10.0, 4.0)["C14a"].kind == "holds"
+    assert verdict(4.0, 10.0)["C14a"].kind == "fails"
+    assert verdict(9.9, 10.0)["C14a"].kind == "undecided"
     at_chance = verdict(1.0, 0.0, arc=(25.0, 25.0))  # better, but neither is above chance
-    assert at_chance.holds is None
-    assert "nothing to compare; above chance: none" in at_chance.ours
-    assert "toeplitz in SWDE, contains (10.1 standard errors)" in verdict(10.0, 0.0).ours
+    assert {each.kind for each in at_chance.values()} == {"control not trained"}
+    assert "toeplitz in SWDE, contains (10.1 standard errors)" in verdict(10.0, 0.0)["C14a"].ours
 
 
 def test_others_have_to_be_on_par():
-    assert verdict(10.0, 4.0, arc=(30.0, 45.0)).holds is False
-    assert verdict(10.0, 4.0, arc=(60.0, 45.0)).holds is True
-    assert verdict(10.0, 4.0, arc=(25.0, 25.0)).holds is None, "not measured"
+    assert verdict(10.0, 4.0, arc=(30.0, 45.0))["C14b"].kind == "fails"
+    assert verdict(10.0, 4.0, arc=(60.0, 45.0))["C14b"].kind == "holds"
+    assert verdict(10.0, 4.0, arc=(25.0, 25.0))["C14b"].kind == "control not trained"
 
 
 def test_lines_at_chance_decide_nothing():
     """The null model has 50 in SQuAD v2's F1: fewer empty answers than its are no retrieval."""
-    assert verdict(10.0, 11.0, squad=(50.0, 20.0)).holds is False
-    assert "SQuAD" not in verdict(10.0, 11.0, squad=(50.0, 20.0)).ours
+    assert verdict(10.0, 11.0, squad=(50.0, 20.0))["C14a"].kind == "fails"
+    assert "SQuAD" not in verdict(10.0, 11.0, squad=(50.0, 20.0))["C14a"].ours
 
 
 def test_without_controls_or_scores_nothing_is_decided():

@@ -30,7 +30,7 @@ def test_both_get_the_same_compute(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("\n\n\n".join(f"number {n} " * 40 for n in range(60)))
     store = build(Recipe(sources=(str(text),), vocab=300, val_fraction=0.2), tmp_path / "store")
-    ours, theirs = runs(store, steps=400)
+    ours, theirs = runs(store, steps=400).values()
     flops = [run.steps * forward_flops(run.model, run.model.context) for run in (ours, theirs)]
     assert flops[1] == pytest.approx(flops[0], rel=0.01)
     assert (ours.batch, ours.data, ours.seed) == (theirs.batch, theirs.data, theirs.seed)

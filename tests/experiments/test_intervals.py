@@ -1,6 +1,7 @@
 """Intervals against scipy's own tests, and what follows from them."""
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_the_difference_against_scipy():
 def test_pairs_are_of_one_seed():
     """What a data order does to both falls out."""
     found = intervals.difference({0: 1.0, 1: 5.0, 2: 9.0}, {2: 8.0, 1: 4.0, 0: 0.0, 7: 100.0})
-    assert found == Interval(1, 1, 1)
+    assert found == Interval(1, 1, 1, 2)
 
 
 def test_a_single_number_decides_nothing():
@@ -50,3 +51,29 @@ def test_below_and_every():
     assert every(True, True) is True
     assert every(True, None) is None
     assert every(None, False) is False
+
+
+def test_holm_against_the_definition():
+    """By statsmodels' rule, written out: adjusted p are running maxima of (m - rank) p."""
+    rng = random.Random(0)
+    for _ in range(50):
+        many = [
+            intervals.mean([rng.gauss(level, 1.0) for _ in range(4)])
+            for level in (0.0, 1.0, 2.0, 4.0, -3.0)
+        ]
+        probabilities = [intervals.probability(each) for each in many]
+        adjusted, worst = {}, 0.0
+        for rank, place in enumerate(sorted(range(5), key=probabilities.__getitem__)):
+            worst = max(worst, (5 - rank) * probabilities[place])
+            adjusted[place] = worst
+        for place, answer in enumerate(intervals.holm([(each, 0.0) for each in many])):
+            assert (answer is not None) == (adjusted[place] <= 0.05)
+            assert answer is None or answer is (many[place].value < 0)
+
+
+def test_probability_is_that_of_a_t_test():
+    values = [0.3, 0.5, 0.1, 0.4]
+    found = intervals.probability(intervals.mean(values), 0.2)
+    assert found == pytest.approx(stats.ttest_1samp(values, 0.2).pvalue)
+    assert intervals.probability(intervals.mean([1.0])) == 1.0
+    assert intervals.holm([(intervals.exact(0.4), 0.5)]) == [True]

@@ -1,13 +1,16 @@
 """The document of claims: from rows alone, the same bytes every time, and the one in docs is current."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from toeplix.experiments import EXPERIMENTS, SCALES, load
-from toeplix.experiments.engine import report, report_cache, rows
-from toeplix.experiments.engine.claims import CLAIMS
+from toeplix.experiments.engine import report, report_cache, rows, tuning
+from toeplix.experiments.engine.claims import CLAIMS, KINDS, Verdict
+from toeplix.experiments.engine.claims_document import NOT_YET, folded, overview, sections
 from toeplix.experiments.engine.collect import known, results_file
+from toeplix.experiments.engine.conditions import conditions
 
 pytestmark = pytest.mark.slow
 
@@ -26,21 +29,64 @@ def test_the_document_in_docs_is_what_the_rows_say(monkeypatch):
 def test_rows_on_disk_are_those_of_the_scale(name):
     """Of a size that was given up, or of a model that has changed, no row stays behind."""
     file = results_file(name, "laptop", ROOT / "results")
-    cases = load(name).cases(SCALES["laptop"], rows.flat(file))
-    wanted = {rows.key(rows.record(case)) for case in cases}
-    assert set(known(load(name).Case, file)) <= wanted
+    kind = load(name).Case
+    found = tuning.current(kind, rows.flat(file))
+    # the scale's text, or the user's whose rows are there
+    texts = {row["data"] for row in found if "@" in row.get("data", "")}
+    scale = replace(SCALES["laptop"], data=next(iter(texts), SCALES["laptop"].data))
+    wanted = {rows.key(rows.record(case)) for case in load(name).cases(scale, found)}
+    measured = known(kind, file)
+    current = {key for key, row in measured.items() if tuning.current(kind, [row["case"]])}
+    assert current <= wanted
 
 
 def test_without_rows_all_is_open(tmp_path):
     text = report.markdown(tmp_path, tmp_path)
-    lines = [line for line in text.splitlines() if line.startswith("| C")]
-    assert len(lines) == len(CLAIMS)
-    assert all(report.NOT_YET in line for line in lines)
+    lines = [line for line in text.splitlines() if line.startswith("| [C")]
+    assert len(lines) == sum(len(claim.parts) for claim in CLAIMS.values())
+    assert all(NOT_YET in line for line in lines)
 
 
-def test_the_rows_in_results_judge_every_claim():
-    for claim, by_scale in report.verdicts(ROOT / "results").items():
-        assert set(by_scale["laptop"]) == set(CLAIMS[claim].experiments), claim
+def test_the_first_table_is_sorted_by_verdict_and_links_to_sections():
+    said = {part: {} for claim in CLAIMS.values() for part in claim.parts}
+    for number, part in enumerate(said):
+        kind = KINDS[number % len(KINDS)]
+        said[part] = {"laptop": Verdict(kind=kind, number="1 ± 2", reason="so", ours="a | b")}
+    said["C1d"]["desk"] = Verdict(kind="fails", number="3 ± 1", reason="more", ours="c")
+    said["C2"] = {}
+    lines = overview(said, lambda name, scale: scale == "laptop" and name == "window")[2:]
+    words = [next(each for each in (*KINDS, NOT_YET) if f"**{each}**" in line) for line in lines]
+    assert words == sorted(words, key=[*KINDS, NOT_YET].index)
+    (first,) = [line for line in lines if line.startswith("| [C1d](#c1)")]
+    assert "**fails** (desk) | 3 ± 1 | more |" in first, "the larger scale counts"
+    assert sum("first protocol" in line for line in lines) == 1
+    document = "\n".join(sections(said, lambda name, scale: [f"seeds: {len(name)}"]))
+    assert all(f"### {claim}\n" in document for claim in CLAIMS)
+    assert "a \\| b" in document
+    assert "Rows of training, desk scale: seeds: 8." in document
+
+
+def test_long_tables_are_folded():
+    table = ["| a |", "|---|", *["| b |"] * 30]
+    assert folded("x", table[:5]) == table[:5]
+    page = report.page("\n".join(folded("x", table)))
+    assert "<details><summary>x: 30 lines</summary>" in page
+    assert page.count("<td>b</td>") == 30
+
+
+def test_conditions_of_rows():
+    fields = {"part": "", "relative_time": 1.0, "steps": 10, "batch": 2, "context": 50}
+    fields |= {"dim": 8}
+    rows = [
+        fields | {"model": "hyena", "parameters": 100, "seed": seed, "lr": lr, "loss": 4 - lr}
+        for seed, lr in ((0, 0.1), (0, 0.2), (1, 0.2))
+    ]
+    assert conditions(rows) == [
+        "tokens per parameter: 10",
+        "seeds: 2",
+        "learning rates at an edge of those tried: 1 of 1 (hyena)",
+    ]
+    assert conditions([{"way": "history"}]) == []
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -62,7 +108,7 @@ def test_what_did_not_change_is_not_made_again(tmp_path):
         )
         return [each.read_bytes() for each in (document, page, figures / "linear-laptop.svg")]
 
-    both = ["figure of linear, laptop scale", "table of linear, laptop scale"]
+    both = [f"{what} of linear, laptop scale" for what in ("figure", "verdicts", "table")]
     first = written(report.NO_CACHE)
     assert made == both
     for expected in (both, []):

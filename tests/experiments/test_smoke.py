@@ -4,7 +4,7 @@ import pytest
 
 from toeplix.experiments import EXPERIMENTS, SCALES, Verdict, load
 from toeplix.experiments.engine import rows
-from toeplix.experiments.engine.claims import CLAIMS
+from toeplix.experiments.engine.claims import CLAIMS, KINDS, MAX_WORDS, claim_of
 from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.report import draw
 
@@ -32,9 +32,12 @@ def test_from_nothing_to_figure(name, place):
     figure = draw(name, "smoke", results=results, figures=place / "figures")
     assert figure.read_text().startswith("<?xml")
     assert all(isinstance(row, dict) for row in experiment.table(found))
-    for claim, verdict in experiment.holds(found).items():
-        assert claim in experiment.CLAIMS
+    for part, verdict in experiment.holds(found).items():
+        assert claim_of(part) in experiment.CLAIMS
+        assert CLAIMS[claim_of(part)].parts[part].experiment == name
         assert isinstance(verdict, Verdict)
+        assert verdict.kind in KINDS
+        assert verdict.reason
         assert verdict.ours
     assert all(name in CLAIMS[claim].experiments for claim in experiment.CLAIMS)
     before = results_file(name, "smoke", results).read_bytes()
@@ -44,7 +47,7 @@ def test_from_nothing_to_figure(name, place):
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", EXPERIMENTS)
-@pytest.mark.parametrize("scale", ["paper", "laptop"])
+@pytest.mark.parametrize("scale", ["paper", "desk", "laptop"])
 def test_cases_at_every_scale(name, scale):
     """They are there, each once, and can be built from their rows."""
     experiment = load(name)
@@ -61,3 +64,9 @@ def test_claims_and_experiments_name_each_other():
         claim: {name for name in EXPERIMENTS if claim in load(name).CLAIMS} for claim in CLAIMS
     }
     assert deciding == {claim: set(CLAIMS[claim].experiments) for claim in CLAIMS}
+
+
+def test_parts_of_claims_are_short():
+    parts = [part for claim in CLAIMS.values() for part in claim.parts.values()]
+    assert all(len(part.text.split()) <= MAX_WORDS for part in parts)
+    assert len({part.text for part in parts}) == len(parts)

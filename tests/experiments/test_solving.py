@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from toeplix.experiments import SCALES, copying
-from toeplix.experiments.engine import task_training
+from toeplix.experiments.engine import task_training, task_tuning
 from toeplix.experiments.engine.models import PAPER_FLAT
 from toeplix.experiments.engine.task_batches import TASKS
-from toeplix.experiments.engine.task_training import Case, best_rate, identity, tuned
+from toeplix.experiments.engine.task_training import Case
+from toeplix.experiments.engine.task_tuning import best_rate, identity, tuned
 from toeplix.tasks import IGNORED
 
 CASE = Case(
@@ -55,11 +56,12 @@ def test_the_same_case_gives_the_same_weights(tmp_path):
 
 
 def test_held_out_batches_are_not_those_of_training(tmp_path):
-    seen, looked = [], []
+    seen, looked, tuned_on = [], [], []
 
-    def spied(model, case, batch, held):
+    def spied(model, case, batch, held, tune, **_):
         seen.extend(batch(step).inputs.tobytes() for step in range(20))
         looked.extend(each.inputs.tobytes() for each in held)
+        tuned_on.extend(each.inputs.tobytes() for each in tune)
         return {}
 
     task_training.fit, kept = spied, task_training.fit
@@ -68,7 +70,17 @@ def test_held_out_batches_are_not_those_of_training(tmp_path):
     finally:
         task_training.fit = kept
     assert not set(seen) & set(looked)
+    assert not set(tuned_on) & set(seen + looked)
+    assert len(tuned_on) == len(looked) > 0
     assert len(set(seen)) == 20
+
+
+def test_steps_to_the_target_are_interpolated():
+    """Evaluations every 10 steps tell 13 from 19."""
+    target = task_training.TARGET_ACCURACY
+    assert task_training.solved([[10, 1.0, 0.0], [20, 0.1, 2 * target]]) == 15
+    assert task_training.solved([[10, 1.0, 0.5], [20, 0.1, target]]) == 20
+    assert task_training.solved([[10, 1.0, 0.5]]) is None
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
@@ -112,13 +124,29 @@ def test_tasks_fit_their_models(task):
 def test_rates_are_tuned_before_seeds():
     scale = SCALES["laptop"]
     case = Case.at(scale, copying.SIZES, "paper flat", PAPER_FLAT, task="repeated")
-    first = tuned([case], scale, [], (0.1, 0.2))
+    first = tuned([case], scale, [], (0.2, 0.1))
     assert [(each.lr, each.seed) for each in first] == [(0.1, 0), (0.2, 0)]
-    rows = [vars(each) | {"solved": None, "loss": each.lr} for each in first]
-    assert best_rate(case, scale, rows, (0.1, 0.2)) == 0.1
-    assert best_rate(case, scale, rows[:1], (0.1, 0.2)) is None
-    then = tuned([case], scale, rows, (0.1, 0.2))
-    assert [(each.lr, each.seed) for each in then[2:]] == [(0.1, 1), (0.1, 2)]
+
+    def measured(cases):
+        """Rows whose best rate on the tuning batches is 0.1, and on the reported ones 0.2."""
+        level = {0.05: 3.0, 0.1: 1.0, 0.2: 2.0}
+        return [
+            vars(each)
+            | {"solved": 9, "tune_solved": None, "loss": 1.0, "tune_loss": level[each.lr]}
+            for each in cases
+        ]
+
+    rows = measured(first)
+    assert best_rate(case, scale, rows, (0.2, 0.1)) is None, "the best is at the end of the grid"
+    wider = tuned([case], scale, rows, (0.2, 0.1))
+    assert [each.lr for each in wider] == [0.05, 0.1, 0.2]
+    rows = measured(wider)
+    assert best_rate(case, scale, rows, (0.2, 0.1)) == 0.1
+    assert task_tuning.edge(rows, rows[:1]) == "inside"
+    then = tuned([case], scale, rows, (0.2, 0.1))
+    assert [(each.lr, each.seed) for each in then[3:]] == [(0.1, 1), (0.1, 2)]
+    more = tuned([case], scale, rows, (0.2, 0.1), undecided={"paper flat"})
+    assert [each.seed for each in more[3:]] == [1, 2, 3, 4, 5]
     assert len({identity(vars(each)) for each in then}) == 1
     paper = tuned([case], SCALES["paper"], [], (0.1, 0.2))
     assert [each.lr for each in paper] == [5e-4]

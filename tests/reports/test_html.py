@@ -61,7 +61,15 @@ def test_a_title_and_attributes_are_escaped():
 def pages(folder):
     """One page of each report that has no run."""
     (folder / "x.svg").write_text("<svg/>")
-    row = {"layer": "a", "head": 0, "heads": 1, "kernel": 0, "kernels": 1, "taps": 4}
+    row = {
+        "layer": "a",
+        "head": 0,
+        "heads": 1,
+        "kernel": 0,
+        "kernels": 1,
+        "taps": 4,
+        "kind": "free",
+    }
     row |= {"index": None, "status": "zero filter"}
     yield spectrum_page.page([row], folder, "a model")
     yield report.page("| a |\n|---|\n| b |\n\n![x](x.svg)\n", folder)
@@ -93,6 +101,14 @@ def test_a_drawing_has_no_address_and_the_colour_of_the_text():
 
 
 def test_spectrum_cells_are_escaped(tmp_path):
-    row = {"layer": HOSTILE, "head": 0, "heads": 1, "kernel": 0, "kernels": 1, "taps": 4}
+    row = {
+        "layer": HOSTILE,
+        "head": 0,
+        "heads": 1,
+        "kernel": 0,
+        "kernels": 1,
+        "taps": 4,
+        "kind": "free",
+    }
     row |= {"index": None, "status": "zero filter"}
     assert HOSTILE in Reader(spectrum_page.page([row], tmp_path, "it")).words

@@ -6,6 +6,7 @@ filter whose receptive field is an eighth of the context.
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,13 +14,22 @@ from toeplix.experiments.engine import intervals, style, trained_filters
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.trained_filters import Case, FilterRow, chosen, groups, rounded
+from toeplix.experiments.engine.style import Axes, Figure
+from toeplix.experiments.engine.thresholds import MIN_TAPS, noise_recency
+from toeplix.experiments.engine.trained_filters import (
+    Case,
+    FilterRow,
+    chosen,
+    groups,
+    rounded,
+    unlearned,
+)
+from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable
 
 CLAIMS, MEASURES_TIME = ("C17",), False
 COST = "seconds after `index`"
 NEWEST_DIVISOR = 8
-NO_BIAS_MARGIN = 0.05  # recency up to 1/8 plus this counts as no bias
+COLOURS = "RdBu_r"
 PLOTTED_LAYERS = 4  # layers in the figure
 
 
@@ -53,28 +63,69 @@ def measure(case: Case, work: Path) -> Found:
 
 
 def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
-    """Plot the first layers of each model: the whole matrices, then their corners at the diagonal."""
+    """Plot the first layers of each model as matrices, and the energy of its taps by lag."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     from toeplix.spectral.singular import matrix
 
     by_label = groups(rows)
     wide = min(PLOTTED_LAYERS, max(len(group[0]["filters"]) for group in by_label.values()))
-    drawing = style.canvas(2 * wide, len(by_label), width=1.5, height=1.7)
-    axes = drawing.subplots(len(by_label), 2 * wide, squeeze=False)
+    drawing = style.canvas(wide + 1, len(by_label), width=1.9, height=1.45)
+    ratios = [1.0] * wide + [1.5]
+    axes = drawing.subplots(len(by_label), wide + 1, squeeze=False, width_ratios=ratios)
     for line, (name, group) in zip(axes, by_label.items(), strict=True):
-        for panel in line:
+        filters = group[0]["filters"]
+        for panel in line[:wide]:
             panel.set_xticks([])
             panel.set_yticks([])
-        filters = group[0]["filters"]
         for number, entry in enumerate(filters[:wide]):
             kernel = torch.tensor(entry["taps"], dtype=torch.float64)
-            near = max(2, len(kernel) // NEWEST_DIVISOR)
-            for panel, taps in ((line[number], kernel), (line[wide + number], kernel[:near])):
-                most = float(taps.abs().quantile(0.98)) or float(taps.abs().max()) or 1.0
-                panel.imshow(matrix(taps).numpy(), cmap="RdBu_r", vmin=-most, vmax=most)
-        line[0].set_ylabel(name, fontsize=6)
-        line[0].set_title("whole", fontsize=7)
-        line[wide].set_title(f"newest 1/{NEWEST_DIVISOR}", fontsize=7)
-    return drawing
+            most = float(kernel.abs().quantile(0.98)) or float(kernel.abs().max()) or 1.0
+            shown = matrix((kernel / most).clamp(-1, 1)).numpy()
+            line[number].imshow(
+                shown, cmap=COLOURS, vmin=-1, vmax=1, rasterized=True, interpolation="antialiased"
+            )
+            line[number].set_title(f"layer {number + 1}", fontsize=style.MIN_POINTS)
+        words: dict[str, Any] = {
+            "rotation": 0,
+            "ha": "right",
+            "va": "center",
+            "fontsize": style.MIN_POINTS,
+        }
+        line[0].set_ylabel(name.replace(", ", "\n"), **words)
+        _energy(line[wide], group)
+    shades = ScalarMappable(Normalize(-1, 1), COLOURS)
+    bar = drawing.colorbar(shades, ax=axes[:, :wide], location="bottom", shrink=0.5, aspect=40)
+    bar.set_label("tap / 98% quantile of |taps|", fontsize=style.TITLE_POINTS)
+    bar.ax.tick_params(labelsize=style.MIN_POINTS)
+    axes[-1][wide].set_xlabel("lag / n", fontsize=style.TITLE_POINTS)
+    caption = (
+        "Left: filters of one model each (first seed) as lower-triangular matrices, taps beyond the "
+        "colour bar are clipped. Right: cumulative energy of the taps by lag, mean over filters and "
+        f"seeds; dotted: energy spread evenly, grey: the newest 1/{NEWEST_DIVISOR} of the taps."
+    )
+    return style.compose(drawing, caption, axes=[axes[0][0]])
+
+
+def _energy(axes: Axes, group: list[FilterRow]) -> None:
+    """Plot the cumulative share of the energy by lag: mean and interval over seeds."""
+    curves = []
+    for row in group:
+        taps = torch.tensor([entry["taps"] for entry in row["filters"]], dtype=torch.float64)
+        shares = (taps**2).cumsum(-1) / (taps**2).sum(-1, keepdim=True)
+        curves.append(shares.mean(0).tolist())
+    means = [intervals.mean(each) for each in zip(*curves, strict=True)]
+    places = [(lag + 1) / len(means) for lag in range(len(means))]
+    axes.axvspan(0, 1 / NEWEST_DIVISOR, color="0.85", linewidth=0)
+    axes.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.9, linestyle=":")
+    axes.plot(places, [each.value for each in means], color="#0072b2", linewidth=1.2)
+    if len(curves) >= style.MIN_SEEDS:
+        low, high = [max(0, each.low) for each in means], [min(1, each.high) for each in means]
+        axes.fill_between(places, low, high, color="#0072b2", alpha=0.15, linewidth=0)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.02)
+    style.finish(axes, x="", y="energy")
 
 
 def recency(rows: list[FilterRow]) -> dict[int, float]:
@@ -110,13 +161,23 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     coders = chosen(rows, "autoencoder")
     if not (untrained and language and coders):
         return {}
-    bias = intervals.difference(recency(language), recency(untrained))
-    none = _mean(coders)
-    answer = intervals.every(
-        intervals.below(bias.flipped), intervals.below(none, 1 / NEWEST_DIVISOR + NO_BIAS_MARGIN)
+    eighth = f"energy in the newest 1/{NEWEST_DIVISOR} of the taps"
+    bias = Comparison(
+        name=f"{eighth}, language minus untrained",
+        interval=intervals.difference(recency(language), recency(untrained)),
+        above=True,
     )
-    words = (
-        f"energy in the newest 1/{NEWEST_DIVISOR} of the taps: language {_mean(language)}, "
-        f"untrained {_mean(untrained)}, autoencoder {none}"
-    )
-    return {"C17": Verdict(holds=answer, ours=words)}
+    context = coders[0]["context"]
+    filters = len(coders[0]["filters"])
+    none: list[Comparison] | Verdict = [
+        Comparison(
+            name=f"{eighth} of autoencoders",
+            interval=_mean(coders),
+            bound=noise_recency(context, max(1, context // NEWEST_DIVISOR), filters),
+            control=unlearned(coders),
+        )
+    ]
+    if context < MIN_TAPS:
+        few = f"the newest 1/{NEWEST_DIVISOR} of {context} taps is {max(1, context // NEWEST_DIVISOR)}"
+        none = not_testable(few, f"{eighth} of autoencoders: {_mean(coders)}")
+    return decide({"C17a": [bias], "C17b": none})

@@ -4,13 +4,14 @@ The paper's model with trained filters, with filters frozen at their initialisat
 with filters frozen at ones (a running sum), each flat and with 4 heads.
 """
 
-from toeplix.experiments.engine import curves, intervals, text_training
+from toeplix.experiments.engine import curves, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, TextRow, at_best, losses
+from toeplix.experiments.engine.text_training import Case, Pair, TextRow
+from toeplix.experiments.engine.verdicts import decide
 
 CLAIMS, MEASURES_TIME = ("C6",), False
 COST = "10 minutes on two cores with --jobs 2"
@@ -22,10 +23,16 @@ COMPARED: dict[str, Settings] = {
     "ones flat": PAPER_FLAT | {"frozen": "ones"},
     "ones 4 heads": PAPER_HEADS | {"frozen": "ones"},
 }
+PAIRS = (
+    Pair("frozen flat", "paper flat"),
+    Pair("frozen 4 heads", "paper 4 heads"),
+    Pair("frozen 4 heads", "frozen flat"),
+    Pair("ones 4 heads", "ones flat"),
+)
 
 
 def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
-    return text_training.tuned(scale, COMPARED, rows)
+    return text_training.tuned(scale, COMPARED, rows, pairs=PAIRS)
 
 
 measure = text_training.measure
@@ -37,19 +44,15 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
 
 
 def holds(rows: list[TextRow]) -> dict[str, Verdict]:
-    groups = at_best(rows)
-    prices = {}  # loss with frozen filters minus loss with trained filters, by seed
-    for kind in ("flat", "4 heads"):
-        free, fixed = (losses(groups.get(f"{how} {kind}", [])) for how in ("paper", "frozen"))
-        if not set(free) & set(fixed):
-            return {}
-        prices[kind] = {seed: fixed[seed] - free[seed] for seed in set(free) & set(fixed)}
-    flat, heads = (intervals.mean(list(price.values())) for price in prices.values())
-    softer = intervals.difference(prices["4 heads"], prices["flat"])
-    words = (
-        f"frozen minus trained, flat: {flat}; with 4 heads: {heads}; 4 heads minus flat: {softer}"
+    price = [
+        curves.compare(rows, f"frozen {kind}", f"paper {kind}", above=True)
+        for kind in ("flat", "4 heads")
+    ]
+    heads = [curves.compare(rows, f"{how} 4 heads", f"{how} flat") for how in ("frozen", "ones")]
+    parts = {"C6a": price, "C6b": heads}
+    return decide(
+        {
+            name: [each for each in several if each is not None] if all(several) else []
+            for name, several in parts.items()
+        }
     )
-    answer = intervals.every(
-        intervals.below(flat.flipped), intervals.below(heads.flipped), intervals.below(softer)
-    )
-    return {"C6": Verdict(holds=answer, ours=words)}

@@ -17,15 +17,12 @@ from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.trained_filters import Case, FilterRow, chosen, groups
+from toeplix.experiments.engine.thresholds import LARGE_INDEX, NEAR_ZERO, PERFECT_ACCURACY
+from toeplix.experiments.engine.trained_filters import Case, FilterRow, chosen, groups, unlearned
+from toeplix.experiments.engine.verdicts import Comparison, counted, decide, untrained
 
 CLAIMS, MEASURES_TIME = ("C15", "C16"), False
 COST = "8 minutes on two cores with --jobs 2; `symbols` and `filters` reuse its models"
-NEAR_ZERO, LARGE_INDEX = (
-    0.02,
-    0.1,
-)  # -index / (n - 1) up to which an index is near 0, and from which it is large
-PERFECT_ACCURACY = 0.99  # accuracy from which a model copies perfectly
 
 
 def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
@@ -103,38 +100,49 @@ def parts(rows: list[FilterRow]) -> list[str]:
 
 
 def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
-    """Plot -index / (n - 1) of every filter; the grey band is noise."""
+    """Plot -index / (n - 1) of every filter beside the range of noise."""
     columns = 2 if published else 1
-    drawing = style.canvas(columns, width=6.2, height=4.2)
-    axes = drawing.subplots(1, columns, squeeze=False)[0]
-    places: list[str] = []
+    drawing, axes = style.panels(columns, width=4.9, height=3.6)
+    lines: dict[str, tuple[list[float], int]] = {}
     for name, group in groups(rows).items():
         for part in parts(group):
-            place = len(places)
-            places.append(f"{name} {part}".strip())
-            for number, row in enumerate(group):
-                span = max(1, row["context"] - 1)
-                known = [
-                    -entry["index"] / span
-                    for entry in row["filters"]
-                    if entry["index"] is not None and entry["part"] == part
-                ]
-                axes[0].plot(known, [place + 0.12 * number] * len(known), "o", markersize=3)
-            _band(axes[0], group[0]["context"], place)
-    axes[0].set_yticks(range(len(places)), places, fontsize=7)
-    axes[0].invert_yaxis()
-    style.finish(axes[0], x="-index / (n - 1)", y="", title="certified; grey: noise, ± 2 std")
+            span = max(1, group[0]["context"] - 1)
+            known = [
+                -entry["index"] / span
+                for row in group
+                for entry in row["filters"]
+                if entry["index"] is not None and entry["part"] == part
+            ]
+            lines[f"{name} {part}".strip()] = known, group[0]["context"]
+    _dots(axes[0], lines, title="certified", filled=True)
     if published:
-        for place, theirs in enumerate(published):
-            span = theirs["context"] - 1
-            values = [-value / span for value in theirs["indices"]]
-            axes[1].plot(values, [place] * len(values), "o", markersize=4, markerfacecolor="none")
-            _band(axes[1], theirs["context"], place)
-        names = [row["label"] for row in published]
-        axes[1].set_yticks(range(len(names)), names, fontsize=7)
-        axes[1].invert_yaxis()
-        style.finish(axes[1], x="-index / (n - 1)", y="", title="published (with a sign error)")
-    return drawing
+        theirs = {
+            row["label"]: ([-v / (row["context"] - 1) for v in row["indices"]], row["context"])
+            for row in published
+        }
+        _dots(axes[1], theirs, title="published (computed with a sign error)", filled=False)
+    caption = (
+        "Minus the index over n - 1 of every filter (dots, all seeds), with the median (bar); n is the "
+        "context. Grey: 95% of filters of white noise, mean and two standard deviations."
+    )
+    return style.compose(drawing, caption)
+
+
+def _dots(
+    axes: Axes, lines: dict[str, tuple[list[float], int]], *, title: str, filled: bool
+) -> None:
+    """Plot one line of dots for each name, spread so that equal values stay visible."""
+    for place, (values, context) in enumerate(lines.values()):
+        spread = [place + 0.5 * ((number * 0.618) % 1 - 0.5) for number in range(len(values))]
+        face = "#0072b2" if filled else "none"
+        dots: dict[str, Any] = {"markersize": 4, "alpha": 0.7, "markeredgewidth": 0.8}
+        axes.plot(values, spread, "o", color="#0072b2", markerfacecolor=face, **dots)
+        if values:
+            axes.plot([statistics.median(values)] * 2, [place - 0.35, place + 0.35], color="black")
+        _band(axes, context, place)
+    axes.set_yticks(range(len(lines)), list(lines))
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    style.finish(axes, x="-index / (n - 1)", y="", title=title)
 
 
 def _band(axes: Axes, context: int, place: float) -> None:
@@ -142,7 +150,7 @@ def _band(axes: Axes, context: int, place: float) -> None:
 
     null, span = noise(context), max(1, context - 1)
     low, high = ((-null.mean + sign * 2 * null.deviation) / span for sign in (-1, 1))
-    axes.fill_betweenx([place - 0.35, place + 0.45], low, high, color="0.5", alpha=0.2, linewidth=0)
+    axes.fill_betweenx([place - 0.4, place + 0.4], low, high, color="0.5", alpha=0.2, linewidth=0)
 
 
 def table(rows: list[FilterRow]) -> Table:
@@ -177,28 +185,39 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     coders = chosen(rows, "autoencoder")
     if not (shares(language) and shares(copy) and shares(coders)):
         return {}
-    near = intervals.mean(shares(language))
-    large = {"copy": intervals.mean(shares(copy))}
-    large |= {part: intervals.mean(shares(coders, part)) for part in parts(coders)}
-    answer = intervals.every(
-        intervals.below(near, NEAR_ZERO),
-        *(intervals.below(value.flipped, -LARGE_INDEX) for value in large.values()),
-    )
-    ours = chosen(rows, "language", "toeplitz")
-    words = [f"-index/(n-1), noise 0.5: language {near}"]
-    words += [f"{name} {value}" for name, value in large.items()]
-    if ours:
-        words.append(f"language, our initialisation {intervals.mean(shares(ours))}")
     z = {"language": zs(language), "copy": zs(copy), "autoencoder": zs(coders)}
-    words.append(
-        "mean z against noise: "
-        + ", ".join(f"{name} {statistics.fmean(values):+.1f}" for name, values in z.items())
+    against = {
+        name: f"z against noise {statistics.fmean(values):+.1f}" for name, values in z.items()
+    }
+    near = Comparison(
+        name=f"-index/(n-1) of language, noise 0.5, {against['language']}",
+        interval=intervals.mean(shares(language)),
+        bound=NEAR_ZERO,
     )
-    return {"C15": Verdict(holds=answer, ours="; ".join(words)), "C16": _retention(rows)}
+    large = [
+        Comparison(
+            name=f"-index/(n-1) of copy models, {against['copy']}",
+            interval=intervals.mean(shares(copy)),
+            bound=LARGE_INDEX,
+            above=True,
+            control=unlearned(copy),
+        )
+    ]
+    large += [
+        Comparison(
+            name=f"-index/(n-1) of the {part} of autoencoders, {against['autoencoder']}",
+            interval=intervals.mean(shares(coders, part)),
+            bound=LARGE_INDEX,
+            above=True,
+            control=unlearned(coders),
+        )
+        for part in parts(coders)
+    ]
+    return decide({"C15a": [near], "C15b": large}) | _retention(rows)
 
 
-def _retention(rows: list[FilterRow]) -> Verdict:
-    """Judge C16 by the models that copy perfectly and the filters among theirs with an index below 0."""
+def _retention(rows: list[FilterRow]) -> dict[str, Verdict]:
+    """Judge C16 by the models that copy perfectly, and by the indices of all stacks of layers."""
     perfect = [row for row in rows if (row["accuracy"] or 0.0) >= PERFECT_ACCURACY]
     singular = [
         row for row in perfect if any(entry["index"] not in (0, None) for entry in row["filters"])
@@ -210,11 +229,14 @@ def _retention(rows: list[FilterRow]) -> Verdict:
             known = [index for index in each if index is not None]
             if value is not None and len(known) == len(each):
                 total, added = total + 1, added + (value == sum(known))
-    words = (
-        f"{len(perfect)} models reach {PERFECT_ACCURACY:.0%}, {len(singular)} of them with filters of "
-        f"index below 0; the index of the composed layers is the sum of theirs "
-        f"in {added} of {total} stacks"
-    )
-    if not perfect:
-        return Verdict(holds=None, ours=words)
-    return Verdict(holds=bool(singular) and added == total, ours=words)
+    number = f"{len(singular)} of {len(perfect)} models"
+    reason = f"models with an accuracy of {PERFECT_ACCURACY:.0%} have filters of index below 0"
+    found = {
+        "C16a": counted(bool(singular), number, reason)
+        if perfect
+        else untrained(f"no model reaches an accuracy of {PERFECT_ACCURACY:.0%}")
+    }
+    if total:
+        reason = "the index of the composed layers is the sum of theirs"
+        found["C16b"] = counted(added == total, f"{added} of {total} stacks", reason)
+    return found

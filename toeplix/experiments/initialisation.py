@@ -1,7 +1,7 @@
-"""Initialisation: from the paper's model to this library's default, one change at a time.
+"""Initialisation: from the paper's model to this library's free filters, one change at a time.
 
 Each row adds one change to the row before: the mixer before the channel layer; scaled weights and a final
-norm; filters that decay with the lag instead of noise; a gate.
+norm; filters that decay with the lag instead of noise; a gate; a gate that starts open.
 """
 
 from toeplix.experiments.engine import curves, style, text_training
@@ -23,7 +23,8 @@ def compared() -> dict[str, Settings]:
         "+ mixer first": {"block_order": "mixer_first"},
         "+ scaled, final norm": {"init": "scaled", "final_norm": True},
         "+ falling filters": {"filter_init": "decay"},
-        "+ gate (the default)": {"gate": True},
+        "+ gate": {"gate": True, "gate_bias": 0.0},
+        "+ open gate": {"gate_bias": 1.0},
     }
     found, settings = {}, PAPER_FLAT
     for name, change in changes.items():
@@ -41,11 +42,10 @@ table = curves.table
 
 
 def figure(rows: list[TextRow], published: list[Row]) -> Figure:
-    drawing = style.canvas(2)
-    axes = drawing.subplots(1, 2)
-    curves.draw(axes[0], rows, "steps")
-    curves.ends(axes[1], at_best(rows), title="each row adds one change")
-    return drawing
+    drawing, axes = style.panels(2, width=4.2)
+    curves.draw(axes[0], rows, "steps", title="during training")
+    curves.ends(axes[1], at_best(rows), title="each line adds one change")
+    return curves.compose(drawing)
 
 
 def holds(rows: list[TextRow]) -> dict[str, Verdict]:

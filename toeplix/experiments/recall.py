@@ -9,23 +9,22 @@ only through gates and channel layers.
 The Transformer is the positive control: a task that it does not learn supports no conclusion about the
 others. It learns such tasks suddenly, after a plateau, and only with large batches; sizes are chosen so
 that it learns pairs. To separate slow learning from inability, the middle number of pairs and induction
-are also trained for longer, with all seeds.
+are also trained for longer, with all seeds. Learning rates are tuned at the middle number of pairs, and
+again at every other width and length.
 """
 
-import functools
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from toeplix.config import IGNORED
-from toeplix.experiments.engine import accuracies, style, task_training
+from toeplix.experiments.engine import accuracies, style, task_training, task_tuning, tuning
+from toeplix.experiments.engine.chance import guessing
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.task_training import Case, TaskRow, best_rate, groups, tuned
-from toeplix.tasks import recall as tasks
+from toeplix.experiments.engine.task_training import Case, TaskRow
+from toeplix.experiments.engine.task_tuning import best_rate, groups, tuned
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
@@ -39,10 +38,15 @@ LONGER_TRAINING = 3  # steps of longer training as a multiple of the other parts
 LONGER_SUFFIX = ", longer"  # suffix of a part's name
 PAIR_DIVISORS = (16, 8, 4)  # divisors of the context
 WIDTH_DIVISORS = (2,)  # divisors of the width
+LENGTH_MULTIPLES = (2,)  # of the context, with the middle number of pairs
 SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8192, "dim": 128, "depth": 2, "context": 256, "batch": 64, "steps": 100_000,
         "warmup": 1000, "eval_sequences": 1000,
+    },
+    "desk": {
+        "vocab": 129, "dim": 64, "depth": 2, "context": 64, "batch": 64, "steps": 3000,
+        "warmup": 100, "eval_sequences": 256,
     },
     "laptop": {
         "vocab": 65, "dim": 64, "depth": 2, "context": 32, "batch": 64, "steps": 700,
@@ -73,7 +77,7 @@ def others(context: int) -> dict[str, tuple[str, dict[str, int]]]:
 
 
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
-    """Return the cases; learning rates are tuned at the middle number of pairs and then kept."""
+    """Return the cases; other numbers of pairs and other tasks keep the rate of the middle number."""
     context = SIZES[scale.name]["context"]
     several, found = numbers(context), []
     middle = several[1]
@@ -84,11 +88,14 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
         if rate is None or (name in SLOW_ON_CPU and scale.name != "paper"):
             continue
         pairs: dict[str, Any] = {"part": "pairs", "task": "pairs"}
-        sizes = [pairs | {"options": {"pairs": many}} for many in several if many != middle]
-        sizes += [
-            pairs | {"options": {"pairs": middle}, "dim": case.dim // times}
-            for times in WIDTH_DIVISORS
+        resized = [replace(case, dim=case.dim // times) for times in WIDTH_DIVISORS]
+        resized += [
+            replace(case, context=case.context * times, part=f"pairs, {times} times the length")
+            for times in LENGTH_MULTIPLES
         ]
+        grid = tuning.around(rate, task_tuning.grid_of(case, scale, RATES))
+        found += tuned(resized, scale, rows, grid)
+        sizes = [pairs | {"options": {"pairs": many}} for many in several if many != middle]
         sizes += [
             {"part": part, "task": task, "options": options}
             for part, (task, options) in others(context).items()
@@ -116,32 +123,6 @@ def _case(scale: Scale, name: str, **other: Any) -> Case:
 measure = task_training.measure
 
 
-@functools.lru_cache
-def guessing(context: int, vocab: int, pairs: int, noise: int = 0, texts: int = 4000) -> float:
-    """Return the accuracy of the best guess that knows a question's position but not its key.
-
-    The guess knows the position of a question and the number of questions before it. It answers with the
-    value that such questions ask for most often, by its rank among the pairs.
-    """
-    counts: dict[tuple[int, int], list[int]] = {}
-    for seed in (0, 1):  # seed 0 estimates the guess, seed 1 measures its accuracy
-        right = asked = 0
-        batch = tasks.pairs(np.random.default_rng(seed), texts, context, pairs, vocab, noise)
-        kinds = 1 + (vocab - 1) // 2
-        for inputs, labels in zip(*batch, strict=True):
-            values = inputs[(inputs >= kinds) & (inputs < vocab)]
-            for number, place in enumerate(np.flatnonzero(labels != IGNORED)):
-                fits = values == labels[place]
-                seen = counts.setdefault((int(place), number), [0] * pairs)
-                if seed:
-                    right += bool(fits[np.argmax(seen)])
-                    asked += 1
-                else:
-                    for rank in np.flatnonzero(fits):
-                        seen[rank] += 1
-    return right / asked
-
-
 def table(rows: list[TaskRow]) -> Table:
     """Return accuracies, and for pairs the accuracy of guessing."""
     found = []
@@ -155,24 +136,24 @@ def table(rows: list[TaskRow]) -> Table:
 
 
 def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
-    drawing = style.canvas(3, 3)
-    axes = drawing.subplots(3, 3).flat
     here = groups(rows, part="pairs")
+    context = max(group[0]["context"] for group in here)
     widest = max(group[0]["dim"] for group in here)
-    pairs = numbers(here[0][0]["context"])[1]
+    pairs = numbers(context)[1]
     middle = [group for group in here if group[0]["options"]["pairs"] == pairs]
     wide = [group for group in here if group[0]["dim"] == widest]
-    both = [group for group in middle if group[0]["dim"] == widest]
-    panel = next(axes)
-    accuracies.draw(panel, both, title=f"{pairs} pairs")
-    guess = guessing(both[0][0]["context"], both[0][0]["vocab"], pairs)
-    panel.axhline(guess, color="grey", linewidth=1)
-    parts = ["pairs" + LONGER_SUFFIX, *others(here[0][0]["context"]), "induction" + LONGER_SUFFIX]
-    for part in parts:
-        accuracies.draw(next(axes), groups(rows, part=part), title=part)
-    accuracies.along(next(axes), wide, "pairs", x="pairs", title=f"width {widest}")
-    accuracies.along(next(axes), middle, "dim", x="width", title=f"{pairs} pairs")
-    return drawing
+    shown = {f"{pairs} pairs": [group for group in middle if group[0]["dim"] == widest]}
+    parts = ["pairs" + LONGER_SUFFIX, *others(context), "induction" + LONGER_SUFFIX]
+    shown |= {part: groups(rows, part=part) for part in parts}
+    shown = {title: some for title, some in shown.items() if some}
+    drawing, axes = style.panels(3, -(-(len(shown) + 2) // 3), used=len(shown) + 2)
+    for place, (title, some) in zip(axes, shown.items(), strict=False):
+        accuracies.draw(place, some, title=title)
+        accuracies.reference(place, some)
+    accuracies.along(axes[-2], wide, "pairs", x="pairs", title=f"width {widest}")
+    accuracies.along(axes[-1], middle, "dim", x="width", title=f"{pairs} pairs")
+    text = "Accuracy of recall, each model at its best learning rate; guesses look nothing up."
+    return style.compose(drawing, f"{text} {style.INTERVALS}")
 
 
 def holds(rows: list[TaskRow]) -> dict[str, Verdict]:

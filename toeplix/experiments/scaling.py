@@ -3,15 +3,18 @@
 N is the number of parameters of the blocks (without embedding and head, which are most of the parameters
 at these sizes). D is the number of training tokens, less than one epoch. Constants are fitted by least
 squares on the logarithm of the loss; intervals come from a bootstrap over runs. "Open" marks a value at a
-bound of the search: the runs do not determine it.
+bound of the search: the runs do not determine it. Learning rates are tuned at every width.
 """
 
 import math
 import random
+import statistics
+from dataclasses import replace
 from typing import Any
 
 from toeplix.experiments.engine import style, text_training
 from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.curves import LOSS
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
@@ -20,27 +23,36 @@ from toeplix.experiments.engine.text_training import Case, TextRow, best_rate
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
-COST = "8 minutes on two cores with --jobs 2"
-COMPARED = ("toeplitz", "llama")
+COST = "15 minutes on two cores with --jobs 2; at scale desk 90 minutes"
+COMPARED = ("toeplitz", "hybrid", "hyena", "llama")
 WIDTHS = (0.5, 1, 1.5)  # multiples of the scale's width
 LENGTHS = (0.25, 0.5, 1)  # multiples of the scale's steps
+SIZES: dict[str, dict[str, Any]] = {"desk": {"steps": 2000, "warmup": 100}}  # half of the scale's
 RESAMPLES = 200
 # bounds of the search: logarithms of E and of both terms at the mean sizes; both exponents
 BOUNDS = {"E": (-5, 3), "A": (-8, 3), "a": (0, 2), "B": (-8, 3), "b": (0, 2)}
 
 
 def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
+    scale = replace(scale, **SIZES.get(scale.name, {}))
     compared = {name: MODELS[name] for name in COMPARED}
     found = [
         case for case in text_training.tuned(scale, compared, rows) if case.seed == scale.seeds[0]
     ]
     for name, settings in compared.items():
-        rate = best_rate(rows, name, settings, scale)
-        if rate is None:
-            continue
+        near = best_rate(rows, name, settings, scale)
         for width in WIDTHS:
-            for length in LENGTHS:
-                dim, steps = int(scale.dim * width) // 8 * 8, max(2, int(scale.steps * length))
+            dim = max(8, int(scale.dim * width) // 8 * 8)
+            part = f"width {dim}"
+            tuning_runs = text_training.tuned(
+                scale, {name: settings}, rows, near={name: near}, dim=dim, part=part
+            )
+            found += [case for case in tuning_runs if case.seed == scale.seeds[0]]
+            rate = None
+            if near is not None:
+                rate = best_rate(rows, name, settings, scale, part, near=near)
+            for length in LENGTHS if rate is not None else ():
+                steps = max(2, int(scale.steps * length))
                 sizes = {"dim": dim, "steps": steps, "warmup": min(scale.warmup, steps // 2)}
                 for seed in scale.seeds[:2]:
                     found.append(
@@ -118,17 +130,38 @@ def table(rows: list[TextRow]) -> Table:
 
 
 def figure(rows: list[TextRow], published: list[Row]) -> Figure:
-    drawing = style.canvas(2)
-    axes = drawing.subplots(1, 2)
+    """Plot the loss against each size, one line for each value of the other, with the fit of L."""
+    drawing, axes = style.panels(2, width=4.4)
+    looks = style.looks(COMPARED)
     for name in COMPARED:
+        known = grid(rows, name)
+        if not known:
+            continue
         for index, place in enumerate(axes):
-            points = sorted((sizes_of(row)[index], row["loss"]) for row in grid(rows, name))
-            if points:
-                place.plot(*zip(*points, strict=True), **style.look(name, label=name, linestyle=""))
-    for place, label in zip(axes, ("weights of the blocks", "tokens"), strict=True):
-        place.set_xscale("log")
-        style.finish(place, x=label, y="validation loss (nats per token)")
-    return drawing
+            lines: dict[float, dict[float, list[float]]] = {}
+            for row in known:
+                size, other = sizes_of(row)[index], sizes_of(row)[1 - index]
+                lines.setdefault(other, {}).setdefault(size, []).append(row["loss"] or math.nan)
+            for number, other in enumerate(sorted(lines)):
+                points = sorted(lines[other].items())
+                means = [statistics.fmean(values) for _, values in points]
+                strength = (number + 1) / len(lines)
+                label = name if number + 1 == len(lines) else None
+                own: dict[str, Any] = looks[name] | {
+                    "alpha": 0.35 + 0.65 * strength,
+                    "markersize": 3 + number,
+                }
+                place.plot([size for size, _ in points], means, label=label, **own)
+    titles = ("weights of the blocks", "training tokens")
+    for place, along, held in zip(axes, titles, ("tokens", "weights"), strict=True):
+        style.log_ticks(place)
+        style.finish(place, x=along, y=LOSS, title=f"each line has a number of {held}")
+    caption = (
+        "Mean validation loss over seeds, each model at the best learning rate of its width; "
+        "stronger lines and larger markers have more tokens (a) or weights (b). The table has the "
+        "fit with intervals of a bootstrap over runs."
+    )
+    return style.compose(drawing, caption)
 
 
 def holds(rows: list[TextRow]) -> dict[str, Verdict]:

@@ -5,6 +5,7 @@ plot; the experiment `index` certifies them.
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
 COST = "seconds after `index`"
 COLUMNS = 4
+COLOURS = "viridis"  # by layer
 
 
 def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
@@ -44,22 +46,35 @@ def measure(case: Case, work: Path) -> Found:
 
 def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
     from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import BoundaryNorm
 
     from toeplix.reports.symbol_plot import draw_symbols
 
     by_label = groups(rows)
     lines = -(-len(by_label) // COLUMNS)
-    drawing = style.canvas(COLUMNS, lines, width=3.0, height=3.0)
-    axes = list(drawing.subplots(lines, COLUMNS, squeeze=False).flat)
-    for panel in axes[len(by_label) :]:
-        panel.set_axis_off()
-    for panel, (name, group) in zip(axes, by_label.items(), strict=False):
+    drawing, axes = style.panels(COLUMNS, lines, width=2.4, height=2.4, used=len(by_label))
+    most = max(len(group[0]["filters"]) for group in by_label.values())
+    shaded = colormaps[COLOURS].resampled(most)
+    for panel, (name, group) in zip(axes, by_label.items(), strict=True):
         filters = group[0]["filters"]
         kernels = [torch.tensor(entry["taps"], dtype=torch.float64) for entry in filters]
-        colours = [colormaps["viridis"](k / max(1, len(kernels) - 1)) for k in range(len(kernels))]
-        draw_symbols(panel, kernels, colours=colours, points=2048, normalise=True, rasterized=True)
+        colours = [shaded(k) for k in range(len(kernels))]
+        thin: dict[str, Any] = {"linewidth": 0.4, "alpha": 0.8, "rasterized": True}
+        draw_symbols(panel, kernels, colours=colours, points=4096, normalise=True, **thin)
+        panel.set_aspect("equal", "datalim")
         style.finish(panel, x="", y="", title=name)
-    return drawing
+    shades = ScalarMappable(BoundaryNorm(range(most + 1), most), shaded)
+    bar = drawing.colorbar(shades, ax=axes, shrink=0.6, pad=0.02)
+    bar.set_ticks([k + 0.5 for k in range(most)], labels=[str(k + 1) for k in range(most)])
+    bar.set_label("layer", fontsize=style.TITLE_POINTS)
+    bar.ax.tick_params(labelsize=style.MIN_POINTS)
+    caption = (
+        "Symbols of the filters of one model each (first seed) in the complex plane, divided by the "
+        "sum of |taps|; the dot is the origin, around which `index` certifies the winding number. "
+        "In autoencoders the layers of the encoder come first."
+    )
+    return style.compose(drawing, caption, axes=axes)
 
 
 def table(rows: list[FilterRow]) -> Table:

@@ -5,6 +5,7 @@ Toeplitz layers in sequence, flat and with 4 heads; 1 to 16 heads; 1 to 16 kerne
 """
 
 import statistics
+from typing import Any
 
 from toeplix.experiments.engine import curves, intervals, style, text_training
 from toeplix.experiments.engine.claims import Verdict
@@ -12,12 +13,20 @@ from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, TextRow, at_best
+from toeplix.experiments.engine.text_training import Case, Pair, TextRow, at_best
+from toeplix.experiments.engine.thresholds import EARLY
+from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C4", "C5"), False
 COST = "20 minutes on two cores with --jobs 2"
 NUMBERS = (1, 2, 4, 8, 16)
 BASE = "flat"
+PAIRS = (
+    Pair(BASE, "two layers"),
+    Pair("4 heads", "two layers, 4 heads"),
+    *(Pair(f"4 {kind}", BASE) for kind in ("heads", "kernels")),
+    *(Pair(f"{NUMBERS[-1]} {kind}", f"4 {kind}") for kind in ("heads", "kernels")),
+)
 
 
 def compared() -> dict[str, Settings]:
@@ -30,7 +39,7 @@ def compared() -> dict[str, Settings]:
 
 
 def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
-    return text_training.tuned(scale, compared(), rows)
+    return text_training.tuned(scale, compared(), rows, pairs=PAIRS)
 
 
 measure = text_training.measure
@@ -38,34 +47,41 @@ table = curves.table
 
 
 def figure(rows: list[TextRow], published: list[Row]) -> Figure:
-    drawing = style.canvas(3)
-    axes = drawing.subplots(1, 3)
+    drawing, axes = style.panels(3)
     groups = at_best(rows)
-    for kind, colour in (("heads", style.OTHERS[0]), ("kernels", style.OTHERS[1])):
+    for number, (kind, colour) in enumerate((("heads", "#0072b2"), ("kernels", "#d55e00"))):
         known = {n: groups[_name(kind, n)] for n in NUMBERS if _name(kind, n) in groups}
         if not known:
             continue
-        line_style = {"color": colour, "marker": "o", "markersize": 3, "alpha": 0.8}
-        for seed in range(max(map(len, known.values()))):
-            points = [(n, row["loss"]) for n, group in known.items() for row in group[seed:][:1]]
-            axes[0].plot(*zip(*points, strict=True), label=None if seed else kind, **line_style)
-        middle = [
-            (statistics.median(row["relative_time"] for row in group), _mean_loss(group))
-            for group in known.values()
+        means = [
+            intervals.mean(list(text_training.losses(each).values())) for each in known.values()
         ]
-        axes[1].plot(*zip(*middle, strict=True), label=kind, **line_style)
-        for number, point in zip(known, middle, strict=True):
-            axes[1].annotate(str(number), point, xytext=(3, 3), textcoords="offset points", size=7)
-    axes[0].set_xscale("log", base=2)
-    style.finish(axes[0], x="number of heads or kernels", y=curves.LOSS)
-    style.finish(axes[1], x="time of a step (the flat model's = 1)", y="its mean")
+        own: dict[str, Any] = {
+            "color": colour,
+            "marker": "o^"[number],
+            "markersize": 4,
+            "linewidth": 1.1,
+        }
+        places = [n * 2 ** (0.08 * (2 * number - 1)) for n in known]
+        bars = [(each.high - each.low) / 2 if each.dof else 0.0 for each in means]
+        values = [each.value for each in means]
+        axes[0].errorbar(places, values, yerr=bars, label=kind, elinewidth=0.8, **own)
+        times = [statistics.median(row["relative_time"] for row in each) for each in known.values()]
+        axes[1].plot(times, values, **own)
+        for count, point in zip(known, zip(times, values, strict=True), strict=True):
+            words: dict[str, Any] = {
+                "textcoords": "offset points",
+                "size": style.MIN_POINTS,
+                "color": colour,
+            }
+            axes[1].annotate(str(count), point, xytext=(4, 3), **words)
+    style.plain_ticks(axes[0], NUMBERS)
+    style.finish(axes[0], x="number of heads or kernels", y=curves.LOSS, title="by number")
+    style.finish(axes[1], x="time of a step (flat model: 1)", y="mean loss", title="by time")
     pairs = (BASE, "two layers", "4 heads", "two layers, 4 heads")
-    curves.ends(axes[2], {name: groups[name] for name in pairs if name in groups})
-    return drawing
-
-
-def _mean_loss(rows: list[TextRow]) -> float:
-    return statistics.fmean(text_training.losses(rows).values())
+    several = {name: groups[name] for name in pairs if name in groups}
+    curves.ends(axes[2], several, title="one and two layers")
+    return curves.compose(drawing, more=["Numbers in (b) count heads or kernels."])
 
 
 def _name(kind: str, number: int) -> str:
@@ -73,23 +89,44 @@ def _name(kind: str, number: int) -> str:
 
 
 def holds(rows: list[TextRow]) -> dict[str, Verdict]:
-    found = {}
-    gaps = {
-        "flat": curves.gap(rows, BASE, "two layers"),
-        "4 heads": curves.gap(rows, "4 heads", "two layers, 4 heads"),
-    }
-    known = {name: gap for name, gap in gaps.items() if gap is not None}
-    if len(known) == len(gaps):
-        words = "; ".join(f"{name}, one layer minus two: {gap}" for name, gap in known.items())
-        answer = intervals.every(*(intervals.below(gap) for gap in known.values()))
-        found["C4"] = Verdict(holds=answer, ours=words)
-    answers, sentences = [], []
-    for kind in ("heads", "kernels"):
-        helps = curves.gap(rows, _name(kind, 4), BASE)
-        rises = curves.gap(rows, _name(kind, NUMBERS[-1]), _name(kind, 4))
-        if helps is None or rises is None:
-            return found
-        answers += [intervals.below(helps), intervals.below(rises.flipped)]
-        sentences.append(f"4 {kind} minus flat: {helps}, {NUMBERS[-1]} minus 4 {kind}: {rises}")
-    found["C5"] = Verdict(holds=intervals.every(*answers), ours="; ".join(sentences))
-    return found
+    one_or_two = _known(
+        curves.compare(rows, BASE, "two layers", name="flat, one layer minus two"),
+        curves.compare(rows, "4 heads", "two layers, 4 heads", name="4 heads, one layer minus two"),
+    )
+    several = {}
+    for kind, (helps, rises) in {"heads": ("C5a", "C5b"), "kernels": ("C5c", "C5d")}.items():
+        four, most = _name(kind, 4), _name(kind, NUMBERS[-1])
+        several[helps] = _known(curves.compare(rows, four, BASE))
+        several[rises] = _known(curves.compare(rows, most, four, above=True))
+    several["C5e"] = _known(_late(rows))
+    return decide({"C4": one_or_two if len(one_or_two) == 2 else []}) | decide(several)
+
+
+def _known(*several: Comparison | None) -> list[Comparison]:
+    return [each for each in several if each is not None]
+
+
+def _late(rows: list[TextRow]) -> Comparison | None:
+    """Compare the advantage of four heads over the flat model at the end with that early in training."""
+    groups = at_best(rows)
+    changes: dict[str, dict[int, float]] = {}
+    for name in ("4 heads", BASE):
+        changes[name] = {
+            row["seed"]: row["curve"][-1][1] - early
+            for row in groups.get(name, [])
+            if row["loss"] is not None and (early := _early(row)) is not None
+        }
+    if not set(changes[BASE]) & set(changes["4 heads"]):
+        return None
+    return Comparison(
+        name=f"4 heads minus flat at the end, minus the same at {EARLY:.0%} of the steps",
+        interval=intervals.difference(changes["4 heads"], changes[BASE]),
+        unit="nats",
+        control=curves.untrained(BASE, groups[BASE]),
+    )
+
+
+def _early(row: TextRow) -> float | None:
+    """Return the loss at the first evaluation after the fraction EARLY of the steps."""
+    last = row["curve"][-1][0]
+    return next((loss for step, loss in row["curve"] if EARLY * last <= step < last), None)

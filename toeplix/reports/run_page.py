@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toeplix.architectures import forward_flops
-from toeplix.data.tokenizer import TOKENS
 from toeplix.files import check_output, read_json, write_output
 from toeplix.inference.generation import generate
 from toeplix.inference.loading import load_pretrained
 from toeplix.inference.sampling import Sampling
+from toeplix.pretrained_files import TOKENS
 from toeplix.reports import html
 from toeplix.reports.filter_curves import Filters
 from toeplix.reports.html import INK
@@ -75,7 +75,8 @@ def page(folder: Path, run: Run, rows: list[dict[str, Any]]) -> str:
     ]
     if sample := latest_sample(folder) or _sample(folder / MODEL):
         parts += [html.heading("A sample", 2), html.preformatted(sample)]
-    parts += _filters(folder / MODEL) if run.model.arch == "toeplitz" else []
+    if {"toeplitz", "lookup"} & set(run.model.mixers):
+        parts += _filters(folder / MODEL)
     record = run.to_dict()
     model = record.pop("model")
     parts += [html.heading("Settings of the run", 2), html.pairs(record)]
@@ -159,7 +160,7 @@ def symbols(filters: Filters) -> "Figure":
     """Return the symbols of the first filters, one panel each."""
     shown = filters.rows[:PANELS]
     titled = [
-        (f"{row['name']}: {row['index']}", filters.taps(row["layer"], row["head"], row["kernel"]))
+        (f"{row['name']}: {row['index']}", filters.exact(row["layer"], row["head"], row["kernel"]))
         for row in shown
     ]
     columns = max(4, min(6, len(shown)))

@@ -29,9 +29,12 @@ FIGURES = {
 EXPLANATION = """The index is minus the number of zeros of a filter inside the unit circle; it is proven.
 z is the number of standard deviations from the mean index of independent noise of the same length, and
 from that of the initialisation of this model. The margin is the fraction of the sum of |taps| that may
-change before the index can change. The eps-index counts zeros with |r|^n < 1e-6, which is about the rank
-that the matrix lacks. States is the number of states that a recurrent form needs to approximate the
-symbol within 1% of its largest absolute value."""
+change before the index can change. Index and lags of a recurrent filter are those at all lags, its matrix
+is that of the model's context. The eps-index counts zeros with |r|^n < 1e-6, which is about the rank that
+the matrix lacks. The stable rank is the squared ratio of the Frobenius norm to the spectral norm. 99% of
+the energy of a filter is within its receptive field. States is the number of states that a recurrent form
+needs to approximate the symbol within 1% of its largest absolute value; the number after "of" is that of
+the recurrent filter itself."""
 
 
 def outputs(folder: Path) -> list[Path]:

@@ -1,30 +1,41 @@
 """The table of `toeplix spectrum`: one row for each filter, the same on the terminal and on the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from toeplix.reports.spectrum_rows import Row
 
 COLUMNS: dict[str, Callable[[Row], str]] = {  # heading: the text of a row's cell
     "filter": lambda row: filter_name(row),
-    "taps": lambda row: str(row["taps"]),
+    "kind": lambda row: str(row["kind"]),
+    "taps": lambda row: taps(row),
     "index": lambda row: "-" if row["index"] is None else str(row["index"]),
     "z, noise": lambda row: _signed(row.get("z_noise")),
     "z, start": lambda row: index_change(row),
     "margin": lambda row: _short(row.get("margin")),
     "eps-index": lambda row: _short(row.get("eps_index")),
     "rank": lambda row: _short(row.get("rank")),
+    "stable rank": lambda row: _short(row.get("stable_rank")),
     "condition": lambda row: condition(row),
     "mean lag": lambda row: _short(row.get("centre")),
+    "99% within": lambda row: _short(row.get("receptive_field")),
     "nearest shift": lambda row: nearest_shift(row),
     "in 16 taps": lambda row: energy_in(row, 16),
-    "states": lambda row: _short(row.get("states")),
+    "states": lambda row: states(row),
     "proof": lambda row: row["status"] + (f": {row['reason']}" if row.get("reason") else ""),
 }
 
+GROUPS: dict[
+    str, tuple[str, ...]
+] = {  # columns by subject, for tables of 100 columns; filter is first
+    "index": ("taps", "index", "z, noise", "z, start", "margin", "proof"),
+    "matrix": ("kind", "eps-index", "rank", "stable rank", "condition", "states"),
+    "lags": ("mean lag", "99% within", "nearest shift", "in 16 taps"),
+}
 
-def cells(row: Row) -> list[str]:
+
+def cells(row: Row, columns: Iterable[str] = COLUMNS) -> list[str]:
     """Return the text of each column."""
-    return [fill(row) for fill in COLUMNS.values()]
+    return [COLUMNS[column](row) for column in columns]
 
 
 def filter_name(row: Row) -> str:
@@ -32,6 +43,16 @@ def filter_name(row: Row) -> str:
     name = str(row["layer"])
     name += f", head {row['head']}" if row["heads"] > 1 else ""
     return name + (f", kernel {row['kernel']}" if row["kernels"] > 1 else "")
+
+
+def taps(row: Row) -> str:
+    """Return the number of taps; of recurrent filters, the free taps and the decays."""
+    return f"{row['taps']} + {row['decays']} decays" if "decays" in row else str(row["taps"])
+
+
+def states(row: Row) -> str:
+    """Return how many states approximate the filter, and how many equal it if it is recurrent."""
+    return _short(row.get("states")) + (f" of {row['all_states']}" if "all_states" in row else "")
 
 
 def index_change(row: Row) -> str:

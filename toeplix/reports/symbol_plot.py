@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from toeplix.spectral.rational import RationalFilter
+from toeplix.spectral.rational_sums import Sums
 from toeplix.spectral.symbols import symbol
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ MAX_COLUMNS = 8
 
 
 def symbol_curve(
-    kernel: Float[Tensor, " n"],
+    kernel: Float[Tensor, " n"] | RationalFilter,
     *,
     points: int = POINTS,
     max_drawn: int | None = None,
@@ -34,23 +36,35 @@ def symbol_curve(
     """Return the symbol of a filter as a closed curve.
 
     Args:
-        kernel: the taps.
+        kernel: the taps, or a recurrent filter, whose points lie closer together near theta = 0.
         points: the symbol is computed at so many points, or at 8 for each tap if that is more.
         max_drawn: keep about so many of the points, evenly spaced, which makes an SVG smaller.
         normalise: divide by the sum of |taps|, so that the curve lies in the unit disc.
     """
-    kernel = kernel.double()
-    curve = symbol(kernel, max(points, POINTS_PER_TAP * len(kernel)))
+    if isinstance(kernel, RationalFilter):
+        curve, total = _rational_curve(kernel, points)
+    else:
+        kernel = kernel.double()
+        curve = symbol(kernel, max(points, POINTS_PER_TAP * len(kernel)))
+        total = float(kernel.abs().sum())
     if normalise:
-        curve = curve / kernel.abs().sum()
+        curve = curve / total
     if max_drawn is not None:
         curve = curve[:: math.ceil(len(curve) / max_drawn)]
     return torch.cat([curve, curve[:1]])
 
 
+def _rational_curve(filter: RationalFilter, points: int) -> tuple[Complex[Tensor, " p"], float]:
+    """Return the symbol of a recurrent filter where it is finite, and the sum of |taps|."""
+    half = filter.symbol(filter.angles(points // 2))
+    half = half[half.isfinite()]
+    total = float(Sums(filter).absolute()) if filter.summable else float(half.abs().max())
+    return torch.cat([half, half.conj().flip(0)]), total
+
+
 def draw_symbols(
     axes: Any,
-    kernels: Sequence[Float[Tensor, " n"]],
+    kernels: Sequence[Float[Tensor, " n"] | RationalFilter],
     *,
     colours: Sequence[Any],
     points: int = POINTS,
@@ -68,7 +82,7 @@ def draw_symbols(
 
 
 def symbol_panels(
-    titled: Sequence[tuple[str, Float[Tensor, " n"]]],
+    titled: Sequence[tuple[str, Float[Tensor, " n"] | RationalFilter]],
     *,
     colour: str = "C0",
     columns: int | None = None,

@@ -106,7 +106,7 @@ class Autoencoder(nn.Module):
         """Return the features of the decoder at each position of the input."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.still):
             e = self.encoder.encode(tokens)[:, self.token]
-        return self.decode(e, tokens.shape[1])
+        return self.decode(e.to(self.project.weight.dtype), tokens.shape[1])
 
     def decode(self, e: Float[Tensor, "b d"], length: int) -> Float[Tensor, "b t d"]:
         """Return the features of the decoder for given hidden states, such as cached ones."""

@@ -4,33 +4,69 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from toeplix.experiments.engine import intervals, style
+from toeplix.experiments.engine.chance import chance
+from toeplix.experiments.engine.intervals import Interval
 from toeplix.experiments.engine.rows import Table
 from toeplix.experiments.engine.style import Axes
-from toeplix.experiments.engine.task_training import (
-    TARGET_ACCURACY,
-    LearningRow,
-    TaskRow,
-    by_seed,
-    groups,
-)
+from toeplix.experiments.engine.task_training import LearningRow, TaskRow
+from toeplix.experiments.engine.task_tuning import by_seed, edge, groups
+from toeplix.experiments.engine.thresholds import TARGET_ACCURACY
+from toeplix.experiments.engine.verdicts import Comparison
 
 ACCURACY = "validation accuracy"
+LOW = 0.6  # highest accuracy up to which a panel does not extend to 1
 
 
 def draw(
     axes: Axes, found: Iterable[Sequence[LearningRow]], *, title: str = "", samples: bool = False
 ) -> None:
-    """Plot the accuracy during training, one line per seed."""
-    for group in found:
-        for number, row in enumerate(row for row in group if row["curve"]):
-            points = [
-                (step * (row["batch"] if samples else 1), right) for step, _, right in row["curve"]
-            ]
-            label = None if number else row["model"]
-            line_style = style.look(row["model"], label=label, markersize=2.5, alpha=0.8)
-            axes.plot(*zip(*points, strict=True), **line_style)
+    """Plot the accuracy during training: mean and interval over seeds.
+
+    A run that ended early because it made no errors keeps its last accuracy.
+    """
+    groups = [group for group in found if any(row["curve"] for row in group)]
+    looks = style.looks(group[0]["model"] for group in groups)
+    for group in groups:
+        runs = [row["curve"] for row in group if row["curve"]]
+        steps = sorted({step for curve in runs for step, *_ in curve})
+        values = [np.interp(steps, *np.array(curve).T[[0, 2]]) for curve in runs]
+        means = [intervals.mean(each) for each in np.stack(values, 1).tolist()]
+        places = [step * (group[0]["batch"] if samples else 1) for step in steps]
+        _band(axes, places, means, group[0]["model"], looks[group[0]["model"]])
+    _limits(axes)
     style.finish(axes, x="samples" if samples else "steps", y=ACCURACY, title=title)
+
+
+def _band(
+    axes: Axes, places: list[float], means: list[Interval], name: str, own: dict[str, Any]
+) -> None:
+    """Plot means as a line and their intervals as a band within 0 and 1."""
+    every = max(1, len(places) // 8)
+    line: dict[str, Any] = {"markersize": 3.5, "markevery": every, "linewidth": 1.2, **own}
+    axes.plot(places, [each.value for each in means], label=name, **line)
+    if means[0].dof >= style.MIN_SEEDS - 1:
+        low = [max(0.0, each.low) for each in means]
+        high = [min(1.0, each.high) for each in means]
+        axes.fill_between(places, low, high, color=own["color"], alpha=0.13, linewidth=0)
+
+
+def _limits(axes: Axes) -> None:
+    """Show all accuracies from 0 to 1, or to somewhat more than the highest if all are low."""
+    heights = [np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]
+    highest = float(np.max(np.concatenate([*heights, [0.0]])))
+    top = 1.05 if highest > LOW else 1.4 * max(highest, 0.02)
+    axes.set_ylim(-0.03 * top, top)
+
+
+def reference(axes: Axes, found: Iterable[Sequence[TaskRow]]) -> None:
+    """Draw the chance level of the rows' task; of several tasks or sizes, the highest."""
+    levels = [chance(group[0]) for group in found]
+    if levels:
+        value, name = max(levels)
+        style.level(axes, value, f"{name}: {value:.2g}")
 
 
 def along(
@@ -42,21 +78,43 @@ def along(
     title: str = "",
     y: str = ACCURACY,
 ) -> None:
-    """Plot the final accuracy against a size: means, with error bars from the worst to the best seed."""
-    lines: dict[str, list[tuple[float, list[float]]]] = {}
+    """Plot the final accuracy against a size: means, with their intervals as bars within 0 and 1."""
+    lines: dict[str, list[tuple[float, Interval]]] = {}
+    levels: dict[float, float] = {}
     for group in found:
         row: Mapping[str, Any] = group[0]
         place = row.get(field, row["options"].get(field))
-        values = [row["accuracy"] for row in group]
-        lines.setdefault(group[0]["model"], []).append((place, values))
-    for name, points in lines.items():
+        mean = intervals.mean([row["accuracy"] for row in group])
+        lines.setdefault(group[0]["model"], []).append((place, mean))
+        levels[place] = chance(row)[0]
+    looks = style.looks(lines)
+    for number, (name, points) in enumerate(lines.items()):
         points.sort()
-        places = [place for place, _ in points]
-        means = [statistics.fmean(values) for _, values in points]
-        ends = [[mean - min(v) for mean, (_, v) in zip(means, points, strict=True)]]
-        ends += [[max(v) - mean for mean, (_, v) in zip(means, points, strict=True)]]
-        axes.errorbar(places, means, yerr=ends, label=name, **style.look(name, markersize=3))
-    axes.set_xscale("log", base=2)
+        middle = (len(lines) - 1) / 2
+        beside = 2 ** (0.125 * (number - middle) / max(1, middle))  # bars side by side
+        places = [place * beside for place, _ in points]
+        means = [each.value for _, each in points]
+        ends = [
+            [max(0.0, min(1.0, end)) for _, each in points for end in [each.low]],
+            [max(0.0, min(1.0, end)) for _, each in points for end in [each.high]],
+        ]
+        known = [each.dof >= style.MIN_SEEDS - 1 for _, each in points]
+        below = [(m - e) * k for m, e, k in zip(means, ends[0], known, strict=True)]
+        above = [(e - m) * k for m, e, k in zip(means, ends[1], known, strict=True)]
+        line: dict[str, Any] = {"markersize": 4, "linewidth": 1.1, "elinewidth": 0.8, **looks[name]}
+        axes.errorbar(places, means, yerr=[below, above], label=name, **line)
+    style.plain_ticks(axes, levels)
+    if levels:
+        sizes = sorted(levels)
+        how: dict[str, Any] = {
+            "color": style.GREY,
+            "linewidth": 0.9,
+            "linestyle": (0, (4, 2)),
+            "zorder": 1,
+        }
+        axes.plot(sizes, [levels[size] for size in sizes], **how)
+        style.word(axes, (sizes[0], levels[sizes[0]]), "chance")
+    _limits(axes)
     style.finish(axes, x=x, y=y, title=title)
 
 
@@ -92,6 +150,8 @@ def lines(rows: list[TaskRow]) -> list[tuple[list[TaskRow], dict[str, object]]]:
             "model": row["model"],
             "width": row["dim"],
             "learning rate": f"{row['lr']:g}",
+            "among those tried": edge(rows, group),
+            "seeds": len(group),
             "accuracy": str(intervals.mean([each["accuracy"] for each in group])),
             f"steps to {TARGET_ACCURACY:.0%}": steps_to_target(group),
         }
@@ -113,3 +173,38 @@ def gap(
     """Return field `name` of `first` minus that of `second`, paired by seed; None if one is missing."""
     here, there = by_seed(first, name), by_seed(second, name)
     return intervals.difference(here, there) if set(here) & set(there) else None
+
+
+def compare(
+    first: list[TaskRow],
+    second: list[TaskRow],
+    name: str,
+    *,
+    field: str = "area",
+    bound: float = 0.0,
+    above: bool = False,
+    control: list[TaskRow] | None = None,
+) -> Comparison | None:
+    """Return the comparison of field `field` of two groups; None if one is missing.
+
+    `control` is the group that must reach the target accuracy, or else nothing is decided.
+    """
+    difference = gap(first, second, field)
+    if difference is None:
+        return None
+    return Comparison(
+        name=name,
+        interval=difference,
+        bound=bound,
+        above=above,
+        unit=field,
+        control="" if control is None else untrained(control),
+    )
+
+
+def untrained(rows: list[TaskRow]) -> str:
+    """Return why a control counts as not trained, or nothing: it must reach the target accuracy."""
+    accuracy = statistics.fmean(row["accuracy"] for row in rows)
+    if accuracy >= TARGET_ACCURACY:
+        return ""
+    return f"{rows[0]['model']} reaches an accuracy of {accuracy:.2f}, below {TARGET_ACCURACY}"

@@ -1,9 +1,10 @@
 """Measuring the cases of an experiment that have no rows yet.
 
 `collect` can be interrupted and run again at any time, and rows measured on several machines can be
-concatenated. Rows that exist are never measured again. A case that fails leaves its error in a row, the
-other cases continue, and the next call tries it again. Cases can run in parallel in separate processes;
-if a process dies, only its case fails.
+concatenated. Rows that exist are never measured again; rows of an older protocol (`tuning`) stay where
+they are and do not count. A case that fails leaves its error in a row, the other cases continue, and the
+next call tries it again. Cases can run in parallel in separate processes; if a process dies, only its
+case fails.
 """
 
 import contextlib
@@ -15,23 +16,41 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from toeplix.data.workers import follow_parent
 from toeplix.experiments import load
-from toeplix.experiments.engine import rows
+from toeplix.experiments.engine import cluster as clusters
+from toeplix.experiments.engine import rows, tuning
 from toeplix.experiments.engine.scale import Scale
 from toeplix.files import ensure_directory
 from toeplix.files.locking import locked
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
+PUBLISHED = Path(__file__).parent.parent / "published"  # the paper's numbers, part of the package
 MAX_ROUNDS = 20  # maximum number of rounds; cases of a round may depend on rows of the round before
 
+
+class Cluster(NamedTuple):
+    """Where jobs run: "slurm" or "local", and parameters of submitit."""
+
+    kind: str
+    options: dict[str, Any]
+
+
+Measure = Callable[[str, list[rows.Fields], Path], Iterator[rows.StoredRow]]
 Report = Callable[[rows.StoredRow, int, int], None]  # (row written, cases done, cases known so far)
 
 
 def results_file(name: str, scale: str, results: Path = RESULTS) -> Path:
     return results / name / f"{scale}.jsonl"
+
+
+def published_file(name: str) -> Path:
+    """Return the file of the paper's own numbers; an experiment without any has no such file."""
+    return PUBLISHED / f"{name}.jsonl"
 
 
 def collect(
@@ -41,9 +60,13 @@ def collect(
     results: Path = RESULTS,
     work: Path = WORK,
     jobs: int = 1,
+    cluster: Cluster | None = None,
     report: Report = lambda row, done, known: None,
 ) -> list[rows.Row]:
-    """Measure the missing cases of an experiment and return all its rows. Failed cases have no row."""
+    """Measure the missing cases of an experiment and return its rows. Failed cases have no row.
+
+    Cases run in this process, in `jobs` processes at once, or as jobs of a cluster.
+    """
     experiment = load(name)
     file = results_file(name, scale.name, results)
     tried: set[str] = set()
@@ -51,12 +74,12 @@ def collect(
         ensure_directory(file.parent),
         ensure_directory(work),
         locked(file.parent),
-        workers(1 if experiment.MEASURES_TIME else jobs) as measure_all,
+        _chosen(experiment.MEASURES_TIME, jobs, cluster) as measure_all,
     ):
         for _ in range(MAX_ROUNDS):
             present = known(experiment.Case, file)
             with rows.interpreting(file):
-                cases = experiment.cases(scale, rows.flat(file))
+                cases = experiment.cases(scale, tuning.current(experiment.Case, rows.flat(file)))
             records = [rows.record(case) for case in cases]
             wanted = {rows.key(fields): fields for fields in records}
             missing = [
@@ -73,7 +96,15 @@ def collect(
                 rows.append(file, row)
                 done += 1
                 report(row, done, len(wanted))
-    return rows.flat(file)
+    return tuning.current(experiment.Case, rows.flat(file))
+
+
+def _chosen(alone: bool, jobs: int, cluster: Cluster | None) -> AbstractContextManager[Measure]:
+    """Return the workers; an experiment that measures time runs one case at a time."""
+    if cluster is not None:
+        at_once = 1 if alone else None
+        return clusters.workers(cluster.kind, cluster.options, measured, at_once=at_once)
+    return workers(1 if alone else jobs)
 
 
 def known(kind: type, file: Path) -> dict[str, rows.StoredRow]:
@@ -97,9 +128,6 @@ def measured(name: str, fields: rows.Fields, work: Path) -> rows.StoredRow:
         outcome = {"error": f"{type(problem).__name__}: {problem}"}
     seconds = round(time.monotonic() - start, 2)
     return {"case": fields, **outcome, "seconds": seconds, **rows.provenance()}
-
-
-Measure = Callable[[str, list[rows.Fields], Path], Iterator[rows.StoredRow]]
 
 
 @contextlib.contextmanager

@@ -1,91 +1,203 @@
 """Plots and tables of training runs: curves of validation loss, and final losses."""
 
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 from toeplix.experiments.engine import intervals, style
-from toeplix.experiments.engine.rows import Row, Table
+from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.text_training import TextRow, at_best, losses
+from toeplix.experiments.engine.text_training import (
+    TextRow,
+    at_best,
+    edge,
+    losses,
+    split_losses,
+    tokens_per_parameter,
+)
+from toeplix.experiments.engine.verdicts import Comparison
 
+MIN_TOKENS_PER_PARAMETER = 1.0  # of a control without a bigram baseline
 LOSS = "validation loss (nats per token)"
+SHOWN_FROM = 0.35  # fraction of the steps from which the losses of a curve fit into its panel
+FAR = 5.0  # a panel leaves out models so many times as far from the median as the best one is
+LABEL_HEIGHT = 0.085  # of a panel
+TIME = "time (steps of the paper's flat TMM)"
 AXES: dict[str, Callable[[TextRow, float], float]] = {
     "steps": lambda row, step: step,
     "FLOPs": lambda row, step: step * row["flops_per_step"],
-    "time (steps of the paper's flat TMM)": lambda row, step: step * row["relative_time"],
+    TIME: lambda row, step: step * row["relative_time"],
 }
+SPLIT: dict[Literal["repeated", "other"], str] = {  # columns of the table
+    "repeated": "loss on repeated bigrams",
+    "other": "loss on others",
+}
+CAPTION = "Validation loss of each model at its best learning rate."
 
 
 def draw(
     axes: Axes, rows: Sequence[TextRow], along: str, *, title: str = "", part: str = ""
 ) -> None:
-    """Plot the validation loss of each model at its best learning rate, one line per seed."""
-    for name, group in at_best(rows, part).items():
-        for number, row in enumerate(row for row in group if row["curve"]):
-            points = [(AXES[along](row, step), loss) for step, loss in row["curve"]]
-            line_style = style.look(name, label=None if number else name, markersize=2.5, alpha=0.8)
-            axes.plot(*zip(*points, strict=True), **line_style)
+    """Plot the validation loss of each model at its best learning rate: mean and interval over seeds.
+
+    Runs that diverged are left out. The axis of losses shows the later part of training, in which the
+    models differ; axes other than steps are logarithmic.
+    """
+    groups = at_best(rows, part)
+    looks = style.looks(groups)
+    shown: dict[str, list[float]] = {}
+    for name, group in groups.items():
+        runs = [row for row in group if row["curve"] and row["loss"] is not None]
+        if not runs:
+            continue
+        shared = set.intersection(*({step for step, _ in row["curve"]} for row in runs))
+        steps = sorted(shared)
+        by_step = [{point[0]: point[1] for point in row["curve"]} for row in runs]
+        values = [[each[step] for each in by_step] for step in steps]
+        means = [intervals.mean(each) for each in values]
+        places = [AXES[along](runs[0], step) for step in steps]
+        axes.plot(
+            places, [each.value for each in means], label=name, markersize=3, lw=1.2, **looks[name]
+        )
+        if len(runs) >= style.MIN_SEEDS:
+            low, high = [each.low for each in means], [each.high for each in means]
+            axes.fill_between(places, low, high, color=looks[name]["color"], alpha=0.15, lw=0)
+        late = steps[-1] * SHOWN_FROM
+        shown[name] = [each.value for step, each in zip(steps, means, strict=True) if step >= late]
+    limit = _limit([values[-1] for values in shown.values()])
+    fitting = [value for values in shown.values() if values[-1] <= limit for value in values]
+    if fitting:
+        margin = 0.08 * (max(fitting) - min(fitting)) + 1e-3
+        axes.set_ylim(min(fitting) - margin, max(fitting) + margin)
+    if along != "steps":
+        style.log_ticks(axes)
     style.finish(axes, x=along, y=LOSS, title=title)
+
+
+def _limit(finals: Sequence[float]) -> float:
+    """Return the final loss beyond which a model is too far from the others for their panel."""
+    if not finals:
+        return math.inf
+    middle = statistics.median(finals)
+    return middle + FAR * (middle - min(finals))
 
 
 def ends(
     axes: Axes, groups: dict[str, list[TextRow]], *, title: str = "", width: bool = False
 ) -> None:
-    """Plot final losses, one dot per seed, with a line at their mean."""
-    for place, (name, group) in enumerate(groups.items()):
-        values = list(losses(group).values())
-        axes.plot(values, [place] * len(values), **style.look(name, linestyle="none", markersize=4))
-        if values:
-            axes.plot(statistics.fmean(values), place, "|", color="black", markersize=12)
+    """Plot final losses: the mean of each model with its interval, and one small dot per seed."""
+    looks = style.looks(groups)
+    found = {name: list(losses(group).values()) for name, group in groups.items()}
+    limit = _limit([statistics.fmean(values) for values in found.values() if values])
+    every: list[float] = []
+    for place, (name, values) in enumerate(found.items()):
+        if not values:
+            continue
+        mean = intervals.mean(values)
+        if mean.value > limit:
+            edge_of = axes.get_yaxis_transform()
+            how: dict[str, Any] = {
+                "xycoords": edge_of,
+                "ha": "right",
+                "va": "center",
+                "xytext": (0, 0),
+            }
+            style.word(axes, (1.0, place), f"{mean} \N{RIGHTWARDS ARROW}", **how)
+            continue
+        every += values
+        colour = looks[name]["color"]
+        axes.plot(values, [place + 0.25] * len(values), ".", color=colour, markersize=3, alpha=0.7)
+        axes.plot(mean.value, place, marker=looks[name]["marker"], color=colour, markersize=5)
+        if len(values) >= style.MIN_SEEDS:
+            axes.plot([mean.low, mean.high], [place] * 2, color=colour, linewidth=1.4)
+    if every:
+        # intervals of few seeds can be wider than all differences: they are clipped
+        margin = 0.3 * (max(every) - min(every)) + 1e-3
+        axes.set_xlim(min(every) - margin, max(every) + margin)
     names = [f"{name}, d={rows[0]['dim']}" if width else name for name, rows in groups.items()]
-    axes.set_yticks(range(len(names)), names, fontsize=7)
-    axes.invert_yaxis()
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
     style.finish(axes, x=LOSS, y="", title=title)
 
 
 def published(axes: Axes, rows: list[Row], *, title: str = "published, from logs") -> None:
-    """Plot the authors' published curves with hollow markers."""
-    for row in rows:
-        hollow = {"markerfacecolor": "none", "markersize": 4, "linewidth": 0.8}
-        line_style = style.look(row["model"], label=row["label"], **hollow)
-        axes.plot(*zip(*row["curve"], strict=True), **line_style)
-    axes.locator_params(axis="x", nbins=5)
+    """Plot the authors' published curves with hollow markers, each with its name beside its end."""
+    ordered = sorted(rows, key=lambda row: row["curve"][-1][1])
+    for row, line in zip(ordered, style.LINES * len(ordered), strict=False):
+        family = style.look(row["model"])
+        hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 3.5, "linewidth": 0.9}
+        axes.plot(*zip(*row["curve"], strict=True), **(family | hollow | {"linestyle": line}))
+    late = [
+        loss for row in rows for step, loss in row["curve"] if step >= 0.15 * row["curve"][-1][0]
+    ]
+    if late:
+        low, high = min(late) - 0.05, max(late) + 0.1
+        axes.set_ylim(low, high)
+        lowest = -1.0
+        for row in ordered:
+            last, loss = row["curve"][-1]
+            lowest = max((loss - low) / (high - low), lowest + LABEL_HEIGHT)
+            where: dict[str, Any] = {
+                "xycoords": ("data", "axes fraction"),
+                "xytext": (6, 0),
+                "va": "center",
+            }
+            colour = style.look(row["model"])["color"]
+            style.word(axes, (last, lowest), row["label"], **where, color=colour)
+    axes.locator_params(axis="x", nbins=4)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     style.finish(axes, x="steps", y=LOSS, title=title)
 
 
 def pair(rows: Sequence[TextRow], hollow: list[Row], title: str) -> Figure:
-    """Return the standard figure: loss by steps, loss by time, and published curves if there are any."""
-    columns = 3 if hollow else 2
-    drawing = style.canvas(columns)
-    axes = drawing.subplots(1, columns)
-    for place, along in zip(axes, ("steps", "time (steps of the paper's flat TMM)"), strict=False):
-        draw(place, rows, along, title=title)
+    """Return the standard figure: loss by steps, by time, final losses, and published curves if any."""
     if hollow:
-        published(axes[2], hollow)
-    return drawing
+        drawing, axes = style.panels(2, 2, width=4.6)
+        published(axes[3], hollow)
+    else:
+        drawing, axes = style.panels(3)
+    draw(axes[0], rows, "steps", title="by steps")
+    draw(axes[1], rows, TIME, title="by time")
+    ends(axes[2], at_best(rows), title="final losses")
+    return compose(drawing, f"{title.capitalize()}: {CAPTION[0].lower()}{CAPTION[1:]}")
 
 
-def table(rows: Sequence[TextRow]) -> Table:
+def compose(drawing: Figure, caption: str = CAPTION, *, more: Iterable[str] = ()) -> Figure:
+    """Finish a figure of training runs with a caption that says what its intervals are."""
+    return style.compose(drawing, " ".join([caption, style.INTERVALS, *more]))
+
+
+def table(rows: Sequence[TextRow]) -> list[dict[str, object]]:
     """Return a table of the final loss of every model, by part."""
     parts = list(dict.fromkeys(row["part"] for row in rows))
-    found = []
+    found: list[dict[str, object]] = []
     for part in parts:
         for name, group in at_best(rows, part).items():
             values = list(losses(group).values())
             diverged = len(group) - len(values)
             words = [str(intervals.mean(values))] if values else []
             words += [f"{diverged} of {len(group)} diverged"] if diverged else []
-            place = {"part": part or "equal width"} if len(parts) > 1 else {}
+            split = {
+                column: str(intervals.mean(list(known.values())))
+                for kind, column in SPLIT.items()
+                if (known := split_losses(group, kind))
+            }
+            place: dict[str, object] = {"part": part or "equal width"} if len(parts) > 1 else {}
             found.append(
                 place
                 | {
                     "model": name,
                     "width": group[0]["dim"],
                     "parameters": f"{group[0]['parameters']:,}",
+                    "tokens per parameter": f"{tokens_per_parameter(group[0]):.1f}",
                     "learning rate": f"{group[0]['lr']:g}",
+                    "among those tried": edge(rows, name, part),
+                    "seeds": len(group),
                     "loss": ", ".join(words),
                     "step time": f"{statistics.fmean(row['relative_time'] for row in group):.2f}",
                 }
+                | split
             )
     return found
 
@@ -100,3 +212,56 @@ def gap(
     groups = at_best(rows, part)
     one, other = (losses(groups.get(name, [])) for name in (first, second))
     return intervals.difference(one, other) if set(one) & set(other) else None
+
+
+def compare(
+    rows: Sequence[TextRow],
+    first: str,
+    second: str,
+    part: str = "",
+    *,
+    bound: float = 0.0,
+    above: bool = False,
+    name: str = "",
+) -> Comparison | None:
+    """Compare the loss of `first` with that of `second`, its control; None if one is missing."""
+    difference = gap(rows, first, second, part)
+    if difference is None:
+        return None
+    return Comparison(
+        name=name or f"{first} minus {second}",
+        interval=difference,
+        bound=bound,
+        above=above,
+        unit="nats",
+        control=untrained(second, at_best(rows, part)[second]),
+    )
+
+
+def best_of(rows: Sequence[TextRow], names: Sequence[str], part: str = "") -> str | None:
+    """Return the model with the lowest mean loss; None if one of them is missing."""
+    groups = at_best(rows, part)
+    means = {name: losses(groups.get(name, [])) for name in names}
+    if not all(means.values()):
+        return None
+    return min(names, key=lambda name: statistics.fmean(means[name].values()))
+
+
+def untrained(name: str, rows: Sequence[TextRow]) -> str:
+    """Return why a control counts as not trained, or nothing: it must be better than a bigram model.
+
+    Rows of the first protocol have no bigram loss; they must have one training token per parameter.
+    """
+    values = losses(rows).values()
+    if not values:
+        return f"every run of {name} diverged"
+    loss, read = statistics.fmean(values), tokens_per_parameter(rows[0])
+    bigrams = [row["bigram_loss"] for row in rows if "bigram_loss" in row]
+    if bigrams and loss >= statistics.fmean(bigrams):
+        return (
+            f"the loss of {name}, {loss:.2f}, is not below that of a bigram model, "
+            f"{statistics.fmean(bigrams):.2f}"
+        )
+    if not bigrams and read < MIN_TOKENS_PER_PARAMETER:
+        return f"{name} has read {read:.1f} tokens per parameter"
+    return ""

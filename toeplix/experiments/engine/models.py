@@ -1,26 +1,30 @@
 """The models that experiments compare, by the names in figures and tables.
 
-Settings are the fields of `Model` that differ from its defaults; sizes come from the case. "toeplitz" is
-the default model of this library, "paper ..." are the published models.
+Settings are fields of `Model`; sizes come from the case. "toeplitz" is the default model of version 0.1,
+with free filters and a gate of initial mean 0, "hybrid" that of this version, and "paper ..." are the
+published models.
 """
 
 from typing import Any
 
 from toeplix.architectures import ARCHITECTURES
-from toeplix.config import PAPER, Model
+from toeplix.config import LOOKUP_BLOCKS, PAPER, Model
 
 Settings = dict[str, Any]  # fields of `Model`, each of its own type
 
-PAPER_FLAT: Settings = PAPER["toeplitz"] | {"heads": 0}
-PAPER_HEADS: Settings = PAPER["toeplitz"] | {"heads": 4}
+FREE: Settings = {"arch": "toeplitz", "filter": "free"}
+FIRST: Settings = FREE | {"gate_bias": 0.0}  # the default of version 0.1
+PAPER_FLAT: Settings = FREE | PAPER["toeplitz"] | {"heads": 0}
+PAPER_HEADS: Settings = FREE | PAPER["toeplitz"] | {"heads": 4}
 LINEAR: Settings = {
     "arch": "linear",
     "feature_map": "elu",
     "activation": "gelu",
 }  # stable feature map
 MODELS: dict[str, Settings] = {
-    "toeplitz": {},
-    "toeplitz 4 heads": {"heads": 4},
+    "toeplitz": FIRST,
+    "toeplitz 4 heads": FIRST | {"heads": 4},
+    "hybrid": {"blocks": list(LOOKUP_BLOCKS), "filter": "recurrent"},  # a list, as in rows
     "paper flat": PAPER_FLAT,
     "paper 4 heads": PAPER_HEADS,
     "masked": PAPER["masked"] | {"arch": "masked"},
@@ -28,6 +32,14 @@ MODELS: dict[str, Settings] = {
     "mamba2": {"arch": "mamba2"},
     "llama": {"arch": "llama"},
     "window": {"arch": "window"},
+}
+# Hyena is used with 9 features; beside it stand the paper's, and its authors' with its recipe
+HYENAS: dict[str, tuple[Settings, Settings]] = {
+    "hyena 3 features (the paper's)": (MODELS["hyena"] | {"filter_features": 3}, {}),
+    "hyena 33 features (its authors')": (
+        MODELS["hyena"] | {"filter_features": 33, "filter_frequency": 14.0},
+        {"filter_lr": 1e-3},
+    ),
 }
 SLOW = ("llama", "window", "mamba2", "linear")  # learning rate 2e-4 in the paper, others 5e-4
 
@@ -40,5 +52,6 @@ def model(settings: Settings, *, dim: int, depth: int, context: int, vocab: int)
     """Return a model's record; by default its state size is dim/2 and its window half the context."""
     sizes: Settings = {"dim": dim, "depth": depth, "context": context, "vocab": vocab}
     ratios: Settings = {"state_size": max(1, dim // 2), "window": max(1, context // 2)}
-    used = ARCHITECTURES[settings.get("arch", Model.arch)].fields
+    kind = Model(**{name: settings[name] for name in ("arch", "blocks") if name in settings})
+    used = ARCHITECTURES[kind.arch].fields_read(kind)
     return Model(**({name: ratios[name] for name in used & set(ratios)} | settings | sizes))

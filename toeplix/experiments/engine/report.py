@@ -1,16 +1,22 @@
 """The document of claims, with figures, and its page: made from the rows on disk and nothing else."""
 
 import inspect
+import itertools
 import os
 import re
 from collections.abc import Callable
-from functools import partial
+from dataclasses import asdict
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 from toeplix.experiments import EXPERIMENTS, load
-from toeplix.experiments.engine import rows
-from toeplix.experiments.engine.claims import CLAIMS, Claim, Verdict
-from toeplix.experiments.engine.collect import RESULTS, results_file
+from toeplix.experiments.engine import claims_document, rows, thresholds, tuning
+from toeplix.experiments.engine.claims import CLAIMS, Verdict
+from toeplix.experiments.engine.claims_document import REPORTED_SCALES, Verdicts
+from toeplix.experiments.engine.collect import RESULTS, published_file, results_file
+from toeplix.experiments.engine.conditions import conditions
+from toeplix.experiments.engine.intervals import HOLM
 from toeplix.experiments.engine.report_cache import ReportCache
 from toeplix.files import MARK, check_output, write_output
 from toeplix.reports import html
@@ -19,11 +25,16 @@ from toeplix.reports import html
 REPORT = Path("toeplix-report")
 DOCUMENT, HTML = REPORT / "experiments.md", REPORT / "experiments.html"
 FIGURES = REPORT / "figures"
-REPORTED_SCALES = ("paper", "laptop")  # the numbers of smoke mean nothing
 NO_CACHE = ReportCache(None)
-NOT_YET = "not yet measured"
+OLD_PROTOCOL = (
+    "These rows were measured under the first protocol: one data order for all seeds, and learning rates "
+    "chosen on the reported validation data."
+)
 
 Progress = Callable[[str], None]  # gets what is made next, unless the cache has it
+Advance = Callable[
+    [int, int], None
+]  # gets how many figures, verdicts and tables are done, of how many
 
 
 def figure_file(name: str, scale: str, figures: Path = FIGURES) -> Path:
@@ -43,13 +54,13 @@ def draw(
     """Write the figure of an experiment from its rows, and return its file."""
     from toeplix.experiments.engine import style
 
-    found = rows.flat(results_file(name, scale, results))
+    found, _ = reported(name, scale, results)
     if not found:
         raise ValueError(
             f"there are no rows of {name} at scale {scale} in {results}: "
             f"toeplix experiment run {name} --scale {scale}"
         )
-    published = rows.flat(results_file(name, "published", results))
+    published = _rows(published_file(name))
     target = figure_file(name, scale, figures)
     check_output(target, overwrite=overwrite)
 
@@ -62,23 +73,58 @@ def draw(
     return _save(target, text, overwrite)
 
 
+def reported(name: str, scale: str, results: Path = RESULTS) -> tuple[list[rows.Row], bool]:
+    """Return the rows of an experiment that are reported, and whether they are of an old protocol."""
+    return tuning.newest(load(name).Case, _rows(results_file(name, scale, results)))
+
+
+def _rows(file: Path) -> list[rows.Row]:
+    """Return the rows of a file, which is read again only if it has changed."""
+    if not file.is_file():
+        return rows.flat(file)
+    known = file.stat()
+    return _rows_of(file, known.st_mtime_ns, known.st_size)
+
+
+@lru_cache(maxsize=256)
+def _rows_of(file: Path, changed: int, size: int) -> list[rows.Row]:
+    return rows.flat(file)
+
+
 def _inputs(name: str, scale: str, results: Path) -> list[Path]:
     """Return the files of rows from which figures and tables of an experiment are made."""
-    return [results_file(name, each, results) for each in (scale, "published")]
+    return [results_file(name, scale, results), published_file(name)]
 
 
-def verdicts(results: Path = RESULTS) -> dict[str, dict[str, dict[str, Verdict]]]:
-    """Return the verdicts as claim -> scale -> experiment -> verdict."""
-    found: dict[str, dict[str, dict[str, Verdict]]] = {name: {} for name in CLAIMS}
+def verdicts(
+    results: Path = RESULTS,
+    *,
+    cache: ReportCache = NO_CACHE,
+    progress: Progress = lambda what: None,
+    done: Callable[[], None] = lambda: None,
+) -> Verdicts:
+    """Return the verdicts as part of a claim -> scale -> verdict."""
+    found: Verdicts = {part: {} for claim in CLAIMS.values() for part in claim.parts}
     for scale in REPORTED_SCALES:
         for name in EXPERIMENTS:
             file = results_file(name, scale, results)
-            here = rows.flat(file)
+            if not file.exists():
+                continue
+            make = partial(_held, name, scale, results, progress)
             with rows.interpreting(file):
-                held = load(name).holds(here) if here else {}
-            for claim, verdict in held.items():
-                found[claim].setdefault(scale, {})[name] = verdict
+                held = cache.get(f"{name}-{scale}.verdicts", _inputs(name, scale, results), make)
+            for part, fields in held.items():
+                found[part][scale] = Verdict(**fields)
+            done()
     return found
+
+
+def _held(name: str, scale: str, results: Path, progress: Progress) -> dict[str, dict[str, Any]]:
+    here, _ = reported(name, scale, results)
+    if not here or not load(name).CLAIMS:
+        return {}
+    progress(f"verdicts of {name}, {scale} scale")
+    return {part: asdict(verdict) for part, verdict in load(name).holds(here).items()}
 
 
 def markdown(
@@ -88,8 +134,12 @@ def markdown(
     *,
     cache: ReportCache = NO_CACHE,
     progress: Progress = lambda what: None,
+    done: Callable[[], None] = lambda: None,
 ) -> str:
-    """Return the whole document; links to figures are relative to `base`."""
+    """Return the whole document; links to figures are relative to `base`.
+
+    `done` is called after the verdicts and after the section of every experiment and scale with rows.
+    """
     lines = [
         f"<!-- {MARK} -->",
         "",
@@ -99,63 +149,67 @@ def markdown(
         "confidence intervals over seeds; losses are validation losses in nats per token; step times",
         "are relative to the paper's flat model. [log.md](log.md) discusses the results. TMM is the",
         'paper\'s Toeplitz model: "paper flat" without heads, "paper 4 heads" with heads. "toeplitz"',
-        "is the default model of this library.",
+        "has free filters and a gate; the default model of this library is the hybrid of `family`.",
+        "",
+        HOLM,
+        "A control that has not learned more than a bigram model of as many tokens, or does not reach "
+        "the",
+        "target accuracy of its task, decides nothing.",
         "",
         "## The paper's claims",
         "",
-        "| | claim | in the paper | published value | measured | verdict | command |",
-        "|---|---|---|---|---|---|---|",
     ]
-    said = verdicts(results)
-    lines += [_claim_line(name, claim, said[name]) for name, claim in CLAIMS.items()]
+    said = verdicts(results, cache=cache, progress=progress, done=done)
+    lines += claims_document.overview(said, lambda name, scale: reported(name, scale, results)[1])
+    lines += claims_document.sections(said, partial(_conditions, results, cache))
+    lines += ["", "## Thresholds of the verdicts", "", *thresholds.lines()]
+    lines += ["", "## Experiments, figures and tables"]
     for name in EXPERIMENTS:
-        lines += _section(name, results, figures, base, cache, progress)
+        lines += _section(name, results, figures, base, cache, progress, done)
     return "\n".join(lines) + "\n"
 
 
-def _claim_line(name: str, claim: Claim, said: dict[str, dict[str, Verdict]]) -> str:
-    ours, words = [], []
-    for scale, by_experiment in said.items():
-        for experiment, verdict in by_experiment.items():
-            place = f"{scale}, {experiment}" if len(claim.experiments) > 1 else scale
-            ours.append(f"{place}: {verdict.ours}")
-            words.append(f"{place}: **{verdict.word}**")
-    known = [each for each in claim.experiments if each in EXPERIMENTS]
-    command = "<br>".join(f"`toeplix experiment run {each} --scale laptop`" for each in known)
-    cells = (
-        name,
-        claim.text,
-        claim.where,
-        claim.value,
-        "<br>".join(ours),
-        "<br>".join(words) or NOT_YET,
-        command,
-    )
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _conditions(results: Path, cache: ReportCache, name: str, scale: str) -> list[str]:
+    """Return the conditions of an experiment's rows, and whether they are of an old protocol."""
+
+    def make() -> list[str]:
+        found, old = reported(name, scale, results)
+        return ["measured under the first protocol"] * old + conditions(found)
+
+    return cache.get(f"{name}-{scale}.conditions", _inputs(name, scale, results), make)
 
 
 def _section(
-    name: str, results: Path, figures: Path, base: Path, cache: ReportCache, progress: Progress
+    name: str,
+    results: Path,
+    figures: Path,
+    base: Path,
+    cache: ReportCache,
+    progress: Progress,
+    done: Callable[[], None],
 ) -> list[str]:
     experiment = load(name)
     title, _, rest = inspect.cleandoc(experiment.__doc__ or "").partition("\n")
-    lines = ["", f"## {name}", "", title, "", rest.strip(), ""]
+    lines = ["", f"### {name}", "", title, "", rest.strip(), ""]
     lines += [f"`toeplix experiment run {name} --scale laptop` ({experiment.COST})"]
     for scale in REPORTED_SCALES:
-        found = rows.flat(results_file(name, scale, results))
+        found, old = reported(name, scale, results)
         if not found:
             continue
+        lines += ["", OLD_PROTOCOL] if old else []
         file = figure_file(name, scale, figures)
         if file.exists():
             link = Path(os.path.relpath(file, base)).as_posix()
             lines += ["", f"![{name}, {scale} scale]({link})"]
         with rows.interpreting(results_file(name, scale, results)):
             make = partial(_table_lines, name, scale, found, progress)
-            lines += ["", *cache.get(f"{name}-{scale}.table", _inputs(name, scale, results), make)]
+            table = cache.get(f"{name}-{scale}.table", _inputs(name, scale, results), make)
+        lines += ["", *claims_document.folded(f"{name}, {scale} scale", table)]
         failed = [
             row for row in rows.read(results_file(name, scale, results)).values() if "error" in row
         ]
         lines += [f"\nFailed: {row['case']}: {row['error']}" for row in failed]
+        done()
     return lines
 
 
@@ -193,14 +247,20 @@ def write(
     overwrite: bool = False,
     cache: ReportCache = NO_CACHE,
     progress: Progress = lambda what: None,
+    advance: Advance = lambda done, total: None,
 ) -> None:
     """Plot all figures that rows allow, then write both. Nothing is written if something must not be."""
     plotted = [
         (name, scale)
         for name in EXPERIMENTS
         for scale in REPORTED_SCALES
-        if rows.flat(results_file(name, scale, results))
+        if _rows(results_file(name, scale, results))
     ]
+    counted = itertools.count(1)
+
+    def done() -> None:
+        advance(next(counted), 3 * len(plotted))  # a figure, verdicts and a table each
+
     pages = [] if html is None else [html]
     targets = [figure_file(name, scale, figures) for name, scale in plotted]
     check_output(document, *pages, *targets, overwrite=overwrite)
@@ -214,7 +274,8 @@ def write(
             cache=cache,
             progress=progress,
         )
-    text = markdown(results, figures, document.parent, cache=cache, progress=progress)
+        done()
+    text = markdown(results, figures, document.parent, cache=cache, progress=progress, done=done)
     for file, body in [(document, text), *((each, page(text, document.parent)) for each in pages)]:
         _save(file, body, overwrite)
 

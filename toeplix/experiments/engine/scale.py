@@ -1,11 +1,14 @@
 """Scales: an experiment states comparisons and ratios, a scale states sizes.
 
 paper    the published sizes and recipe; needs GPUs
-laptop   two cores, minutes per experiment
+desk     two cores, hours per experiment: about 20 training tokens per parameter, on text of the user's
+laptop   two cores, minutes per experiment: below one training token per parameter
 smoke    seconds, to check that everything runs; its numbers are meaningless
 """
 
 from dataclasses import dataclass
+
+CORPUS = "corpus"  # `data` of a scale whose text the user gives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +16,7 @@ class Scale:
     """Sizes of data, models and training."""
 
     name: str
-    data: str  # a source for `toeplix data build`
+    data: str  # a source for `toeplix data build`, or CORPUS: the user names one (`corpora`)
     protocol: str  # batch format: "packed", or the paper's "padded"
     vocab: int
     val_fraction: float  # fraction of documents
@@ -25,11 +28,13 @@ class Scale:
     warmup: int
     rates: tuple[float, ...]  # grid of learning rates; empty: use the published ones
     seeds: tuple[int, ...]
+    max_seeds: int  # seeds of comparisons that `seeds` do not decide
     eval_sequences: int
     dims: tuple[int, ...]  # widths of experiments that compare widths
     contexts: tuple[int, ...]  # lengths of experiments that compare lengths
     timing: float  # seconds per timing
     memory: bool = True  # measure peak memory too, each in a separate process
+    tuning: float = 1.0  # steps of runs that choose a learning rate, as a fraction of `steps`
 
 
 SCALES = {
@@ -47,10 +52,32 @@ SCALES = {
         warmup=500,
         rates=(),
         seeds=(42,),
+        max_seeds=1,
         eval_sequences=50_000,
         dims=(128, 256, 512, 1024, 2048),
         contexts=(128, 512, 2048, 8192, 32768, 65536),
         timing=20.0,
+    ),
+    "desk": Scale(
+        name="desk",
+        data=CORPUS,
+        protocol="packed",
+        vocab=1000,
+        val_fraction=0.05,
+        dim=64,
+        depth=4,
+        context=128,
+        batch=16,
+        steps=4000,  # 8.2 million tokens: 21 per parameter of Llama, 29 of the flat Toeplitz model
+        warmup=200,
+        rates=(2e-3, 6e-3, 1.6e-2),
+        seeds=(0, 1, 2),
+        max_seeds=6,
+        eval_sequences=512,
+        dims=(128, 256, 512),
+        contexts=(128, 512, 2048, 8192, 16384, 65536),
+        timing=3.0,
+        tuning=0.25,
     ),
     "laptop": Scale(
         name="laptop",
@@ -66,6 +93,7 @@ SCALES = {
         warmup=30,
         rates=(6e-3, 1.6e-2, 4e-2),
         seeds=(0, 1, 2),
+        max_seeds=6,
         eval_sequences=128,
         dims=(128, 256, 512),
         contexts=(128, 512, 2048, 8192, 16384, 65536),
@@ -85,6 +113,7 @@ SCALES = {
         warmup=1,
         rates=(6e-3,),
         seeds=(0,),
+        max_seeds=1,
         eval_sequences=4,
         dims=(16,),
         contexts=(16, 32, 64),

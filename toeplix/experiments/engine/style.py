@@ -1,8 +1,19 @@
-"""Style of the figures: one colour and marker per architecture, the same in all figures."""
+"""Style of the figures: colours, panel letters, legends outside the panels, captions, reference lines.
+
+    drawing, axes = style.panels(3)         one row of three panels, lettered (a), (b), (c)
+    axes[0].plot(...)                       with a label for every model
+    style.finish(axes[0], x=..., y=..., title=...)
+    style.compose(drawing, "What is shown")     one legend above all panels, the caption below
+
+One model has one colour and marker in all figures (`looks`). Text has at least MIN_POINTS points.
+"""
 
 from __future__ import annotations
 
 import io
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toeplix.files import MARK
@@ -15,7 +26,12 @@ else:  # names for annotations; matplotlib is imported when a figure is made
 
 COLOURS = {
     "toeplitz": "#0072b2",
+    "free": "#0072b2",
     "paper": "#56b4e9",
+    "flat": "#56b4e9",
+    "hybrid": "#b2182b",
+    "recurrent": "#e07b91",
+    "lookup": "#b2182b",
     "masked": "#009e73",
     "hyena": "#d55e00",
     "mamba2": "#cc79a7",
@@ -24,10 +40,18 @@ COLOURS = {
     "linear": "#e69f00",
     "frozen": "#7b3294",
     "ones": "#a6761d",
+    "dense": "#999933",
+    "blocked": "#882255",
+    "fft": "#44aa99",
 }
 MARKERS = {
     "toeplitz": "o",
+    "free": "o",
     "paper": "s",
+    "flat": "s",
+    "hybrid": "h",
+    "recurrent": "p",
+    "lookup": "h",
     "masked": "D",
     "hyena": "^",
     "mamba2": "v",
@@ -38,37 +62,189 @@ MARKERS = {
     "ones": ">",
 }
 OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#8a8a8a")
+LINES = ("-", "--", ":", "-.")
+MIN_POINTS, TITLE_POINTS = 8, 9
+LETTERS_PER_INCH = 17  # of a caption in MIN_POINTS points
+LEGEND_INCHES = 1.5  # of one column of a legend
+MIN_SEEDS = 3  # from which intervals are drawn: those of two seeds are wider than all differences
+INTERVALS = (
+    "Lines and large markers are means over seeds; bands and bars are the 95% t intervals of the "
+    "table, drawn from three seeds on."
+)
+RASTER_DPI = 80  # of lines and matrices with too many points for vectors
+GREY = "0.45"
+
+
+def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return colour, marker and line style of models, all different.
+
+    The colour and the marker follow from the first word of a name. Models of one family differ in the
+    line style, and heads are dashed. Families without a colour get those that are left, in order.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    several = list(dict.fromkeys(names))
+    used = {COLOURS[name.split()[0]] for name in several if name.split()[0] in COLOURS}
+    left = [colour for colour in OTHERS if colour not in used] or list(OTHERS)
+    others = [name for name in several if name.split()[0] not in COLOURS]
+    taken: set[tuple[str, str]] = set()
+    for name in several:
+        family = name.split()[0]
+        colour = COLOURS.get(family)
+        if colour is None:
+            colour = left[others.index(name) % len(left)]
+        lines = LINES[1:] if "heads" in name else (LINES[0], *LINES[2:], LINES[1])
+        line = next((each for each in lines if (colour, each) not in taken), lines[0])
+        taken.add((colour, line))
+        found[name] = {"color": colour, "marker": MARKERS.get(family, "o"), "linestyle": line}
+    return found
 
 
 def look(name: str, **other: object) -> dict[str, Any]:
-    """Return colour, marker and line style of a model by the first word of its name; heads are dashed."""
-    family = name.split()[0]
-    colour = COLOURS.get(family, OTHERS[hash_of(name) % len(OTHERS)])
-    line = "--" if "heads" in name else "-"
-    return {"color": colour, "marker": MARKERS.get(family, "o"), "linestyle": line} | other
+    """Return colour, marker and line style of one model; `other` properties override them."""
+    return looks([name])[name] | other
 
 
-def hash_of(name: str) -> int:
-    """Return a hash that, unlike `hash`, is the same in every process."""
-    return sum(index * ord(letter) for index, letter in enumerate(name, 1))
-
-
-def canvas(columns: int = 1, rows: int = 1, *, width: float = 4.6, height: float = 3.4) -> Figure:
-    """Return an empty figure with room for `rows` x `columns` panels."""
+def canvas(columns: int = 1, rows: int = 1, *, width: float = 3.3, height: float = 2.7) -> Figure:
+    """Return an empty figure with room for `rows` x `columns` panels, a legend and a caption."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(columns * width, rows * height), layout="constrained")
+    return Figure(figsize=(columns * width, rows * height + 0.9), layout="constrained")
+
+
+def panels(
+    columns: int = 1, rows: int = 1, *, width: float = 3.3, height: float = 2.7, used: int = 0
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its panels, line by line; of a grid only the first `used` are kept."""
+    drawing = canvas(columns, rows, width=width, height=height)
+    axes = list(drawing.subplots(rows, columns, squeeze=False).flat)
+    for empty in axes[used or len(axes) :]:
+        empty.remove()
+    return drawing, axes[: used or len(axes)]
 
 
 def finish(axes: Axes, *, x: str, y: str, title: str = "") -> None:
-    """Set labels, grid, and a legend if any line has a label."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.set_title(title, fontsize=10)
-    axes.grid(alpha=0.25)
+    """Set labels, title, grid and sizes of text."""
+    axes.set_xlabel(x, fontsize=TITLE_POINTS)
+    axes.set_ylabel(y, fontsize=TITLE_POINTS)
+    axes.set_title(title, fontsize=TITLE_POINTS, loc="left")
+    axes.tick_params(labelsize=MIN_POINTS)
+    axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=7, frameon=False)
+
+
+def compose(drawing: Figure, caption: str, *, axes: Sequence[Axes] = ()) -> Figure:
+    """Letter the panels, put one legend above them and the caption below; return the figure.
+
+    `axes` are the panels with letters, by default all.
+    """
+    several = list(axes) or drawing.axes
+    if len(several) > 1:
+        for letter, each in zip("abcdefghijklmnopqrstuvwxyz", several, strict=False):
+            title = each.get_title(loc="left")
+            each.set_title(f"({letter}) {title}".rstrip(), fontsize=TITLE_POINTS, loc="left")
+    handles: dict[str, Any] = {}
+    for each in several:
+        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    width, height = drawing.get_size_inches()
+    columns = 1
+    if handles:
+        longest = max(map(len, handles)) / 15
+        columns = max(1, min(len(handles), int(width / (LEGEND_INCHES * max(1.0, longest)))))
+        drawing.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside upper center",
+            ncols=columns,
+            fontsize=MIN_POINTS,
+            frameon=False,
+            handlelength=2.4,
+            columnspacing=1.2,
+        )
+    lines = textwrap.wrap(caption, max(30, int(width * LETTERS_PER_INCH)))
+    drawing.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=MIN_POINTS, color="0.2")
+    legend = -(-len(handles) // columns)
+    drawing.set_size_inches(width, height + 0.13 * (len(lines) - 2) + 0.17 * max(0, legend - 2))
+    return drawing
+
+
+def level(axes: Axes, value: float, text: str, *, vertical: bool = False) -> None:
+    """Draw a labelled reference line at a height, or at a place of the x axis."""
+    line: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
+    words: dict[str, Any] = {
+        "color": GREY,
+        "fontsize": MIN_POINTS,
+        "textcoords": "offset points",
+        "zorder": 4,
+        "bbox": {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.8},
+    }
+    if vertical:
+        axes.axvline(value, **line)
+        across = axes.get_xaxis_transform()
+        note = axes.annotate(
+            text, (value, 1.0), xycoords=across, xytext=(2, -2), va="top", rotation=90, **words
+        )
+    else:
+        axes.axhline(value, **line)
+        across = axes.get_yaxis_transform()
+        note = axes.annotate(
+            text, (1.0, value), xycoords=across, xytext=(-2, 2), ha="right", **words
+        )
+    note.set_in_layout(False)  # a value outside the axes must not shrink them
+
+
+def word(axes: Axes, point: tuple[float, float], text: str, **other: Any) -> None:
+    """Write a short text beside a point."""
+    how: dict[str, Any] = {
+        "textcoords": "offset points",
+        "fontsize": MIN_POINTS,
+        "color": GREY,
+        "xytext": (2, 3),
+    }
+    axes.annotate(text, point, **(how | other)).set_in_layout(False)
+
+
+def plain_ticks(axes: Axes, places: Iterable[float], *, base: int = 2) -> None:
+    """Give the x axis a logarithmic scale with ticks at `places`, written as numbers, not as powers."""
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    several = sorted(set(places))
+    axes.set_xscale("log", base=base)
+    if several:
+        axes.set_xticks(several, [f"{place:,g}" for place in several])
+        axes.set_xlim(several[0] / 1.25, several[-1] * 1.25)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def log_ticks(axes: Axes, *, y: bool = False) -> None:
+    """Give the x axis (or the y axis) a logarithmic scale with few ticks that do not overlap."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis = axes.yaxis if y else axes.xaxis
+    if y:
+        axes.set_yscale("log")
+    else:
+        axes.set_xscale("log")
+    low, high = sorted(axes.get_ylim() if y else axes.get_xlim())
+    decades = math.log10(high / low) if low > 0 else 1.0
+    subs = (1.0, 2.0, 5.0) if decades < 1.2 else (1.0, 3.0) if decades < 2.2 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _number(value: float) -> str:
+    """Return a tick label: a plain number, or a power of ten if it is long.
+
+    >>> _number(500.0), _number(2e11)
+    ('500', '2e11')
+    """
+    return (
+        f"{value:,g}"
+        if 1e-3 <= value < 1e5
+        else f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+    )
 
 
 def svg(drawing: Figure) -> str:
@@ -77,6 +253,7 @@ def svg(drawing: Figure) -> str:
 
     content = io.StringIO()
     metadata = {"Date": None, "Description": MARK}
-    with matplotlib.rc_context({"svg.hashsalt": "toeplix", "svg.fonttype": "none"}):
-        drawing.savefig(content, format="svg", metadata=metadata)
+    settings: Any = {"svg.hashsalt": "toeplix", "svg.fonttype": "none"}
+    with matplotlib.rc_context(settings):
+        drawing.savefig(content, format="svg", metadata=metadata, dpi=RASTER_DPI)
     return content.getvalue()

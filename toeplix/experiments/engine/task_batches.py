@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from toeplix.experiments.engine import text_training
-from toeplix.experiments.engine.text_training import Corpus
+from toeplix.experiments.engine import corpora
+from toeplix.experiments.engine.corpora import Corpus
 from toeplix.tasks import Batch, Tokens, copying, recall
 
 Text = NDArray[np.integer] | None  # None: tokens are random
@@ -42,12 +42,13 @@ class Task(NamedTuple):
     vocab: Callable[[Case], int]
     auto: bool = False
 
-    def texts(self, case: Case, work: Path) -> tuple[Text, Text]:
-        """Return training and validation tokens; None if tokens are random."""
+    def texts(self, case: Case, work: Path) -> tuple[Text, Text, Text]:
+        """Return tokens to train on, to report and to tune on; None if tokens are random."""
         if not case.data:
-            return None, None
-        store = text_training.corpus(case, work)
-        return store.train.tokens, store.val.tokens
+            return None, None, None
+        store = corpora.store(case, work)
+        held, tune = (store.val.alternate(half) for half in (corpora.REPORT, corpora.TUNE))
+        return store.train.tokens, held.tokens, tune.tokens
 
 
 def _texts(case: Case, rng: np.random.Generator, text: Text, length: int) -> Tokens:

@@ -3,18 +3,16 @@
 Everything is a function of the case: the initialisation of its seed, the batch of a step of (seed,
 step), and the validation batches of separate seeds. Training uses one thread, so that no sum depends on
 the number of cores. A run ends early once it makes no errors. Learning rates are tuned with the first
-seed for every model and task: the best is the one that reaches TARGET_ACCURACY first, or else has the
-lowest loss.
+seed for every model and task, on batches that are not reported: the best is the one that reaches
+TARGET_ACCURACY first, or else has the lowest loss (`tuning`).
 """
 
 import hashlib
 import json
-import math
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NotRequired, Protocol, TypedDict, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,27 +20,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toeplix.config import IGNORED, Model
-from toeplix.experiments.engine import models, text_training
+from toeplix.experiments.engine import corpora, text_runs
 from toeplix.experiments.engine.models import Settings
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.task_batches import TASKS, Text
+from toeplix.experiments.engine.thresholds import TARGET_ACCURACY
 from toeplix.model import LanguageModel
 from toeplix.tasks import Batch
 from toeplix.tasks.probes import Autoencoder
 from toeplix.training.run import Run
 from toeplix.training.schedule import rate
 
-EVALUATIONS = 20  # validation evaluations per run
-TARGET_ACCURACY = 0.95  # accuracy at which a task counts as solved
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+EVALUATIONS = 50  # validation evaluations per run
 PERFECT_ACCURACY = 0.999  # accuracy at which a run ends early
-FIRST_VAL_SEED = 2**32  # first seed of the validation batches
+FIRST_VAL_SEED = 2**32  # first seed of the reported validation batches
+FIRST_TUNE_SEED = 2**33  # first seed of the validation batches that choose learning rates
 
 Network = LanguageModel | Autoencoder
 Sizes = Mapping[str, Mapping[str, Any]]  # fields of cases by the name of the scale
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(text_training.Sized):
+class Case(text_runs.Sized):
     """One training run. `data` is a text source, or "" for random tokens; `options` are the task's."""
 
     task: str
@@ -59,8 +61,13 @@ class Case(text_training.Sized):
         longest = replace(self, context=self.context * self.stretch)
         return longest.config(TASKS[self.task].vocab(self))
 
+    @property
+    def stop_at(self) -> float:
+        """The accuracy at which a run ends early."""
+        return PERFECT_ACCURACY
+
     @classmethod
-    def at(cls, scale: Scale, sizes: Sizes, name: str, settings: Settings, **other: Any) -> "Case":
+    def at(cls, scale: Scale, sizes: Sizes, name: str, settings: Settings, **other: Any) -> "Self":
         """Return a case with a scale's text and an experiment's sizes; `other` fields override both."""
         return cls.of(scale, name, settings, **({"options": {}} | dict(sizes[scale.name]) | other))
 
@@ -78,6 +85,8 @@ class LearningFound(TypedDict):
     area: float
     curve: list[list[float]]  # step, loss, accuracy
     diverged: str | None  # the reason
+    tune_loss: NotRequired[float | None]  # on batches that choose learning rates
+    tune_solved: NotRequired[int | None]
 
 
 class TaskFound(LearningFound):
@@ -112,6 +121,8 @@ class TaskRow(LearningRow):
     vocab: int
     steps: int
     solved: int | None
+    tune_loss: NotRequired[float | None]  # not in rows of the first protocol
+    tune_solved: NotRequired[int | None]
     area: float
     parameters: int
     flops_per_step: float
@@ -130,6 +141,9 @@ class Recipe(Protocol):
     @property
     def warmup(self) -> int: ...
 
+    @property
+    def recipe(self) -> dict[str, Any]: ...
+
 
 def measure(case: Case, work: Path) -> TaskFound:
     """Train a model, or load it if it exists, and return its measurements."""
@@ -145,7 +159,7 @@ def trained(case: Case, work: Path) -> tuple[Network, TaskFound]:
     folder = work / "solved" / case.digest
     report = folder / "found.json"  # written last: its presence means done
     auto = TASKS[case.task].auto
-    with text_training.exclusive(work, f"solved-{case.digest}"):
+    with corpora.exclusive(work, f"solved-{case.digest}"):
         if report.exists():
             kept = probes.load(folder) if auto else checkpoint.load(folder)
             return kept, read_json(report, f"delete {folder}, and it is trained again")
@@ -176,7 +190,7 @@ def learn(model: Network, case: Case, work: Path) -> TaskFound:
     from toeplix.architectures import forward_flops
 
     task = TASKS[case.task]
-    train, held = task.texts(case, work)
+    train, held, tune = task.texts(case, work)
 
     def at(place: int, text: Text, longer: int = 1) -> Batch:
         rng = np.random.default_rng(place)
@@ -184,7 +198,15 @@ def learn(model: Network, case: Case, work: Path) -> TaskFound:
 
     count = max(1, case.eval_sequences // case.batch)
     looked = [at(FIRST_VAL_SEED + number, held) for number in range(count)]
-    learned = fit(model, case, lambda step: at(case.seed * 10**6 + step, train), looked)
+    tuned_on = [at(FIRST_TUNE_SEED + number, tune) for number in range(count)]
+    learned = fit(
+        model,
+        case,
+        lambda step: at(case.seed * 10**6 + step, train),
+        looked,
+        tuned_on,
+        stop_at=case.stop_at,
+    )
     double = 2 if task.auto else 1
     found: dict[str, object] = {**learned}
     if case.stretch > 1:
@@ -196,10 +218,20 @@ def learn(model: Network, case: Case, work: Path) -> TaskFound:
 
 
 def fit(
-    model: Network, case: Recipe, batch: Callable[[int], Batch], held: Sequence[Batch]
+    model: Network,
+    case: Recipe,
+    batch: Callable[[int], Batch],
+    held: Sequence[Batch],
+    tune: Sequence[Batch] = (),
+    stop_at: float = PERFECT_ACCURACY,
 ) -> LearningFound:
-    """Train with AdamW, warmup and linear decay, as in `toeplix.training.loop`, on `batch(step)`."""
-    recipe = Run(data="tasks", steps=case.steps, lr=case.lr, warmup=case.warmup)
+    """Train with AdamW, warmup and linear decay, as in `toeplix.training.loop`, on `batch(step)`.
+
+    Loss and accuracy are measured on `held` and, for the choice of a learning rate, on `tune`. Training
+    ends early at the accuracy `stop_at` on `held`.
+    """
+    sizes: dict[str, Any] = {"steps": case.steps, "lr": case.lr, "warmup": case.warmup}
+    recipe = Run(**({"data": "tasks"} | sizes | case.recipe))
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(
         weights,
@@ -212,6 +244,7 @@ def fit(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     curve: list[list[float]] = []
+    tuning_curve: list[list[float]] = []
     diverged = None
     try:
         model.train()
@@ -229,28 +262,46 @@ def fit(
             if (step + 1) % max(1, case.steps // EVALUATIONS) == 0 or step + 1 == case.steps:
                 nats, right = score(model, held)
                 curve.append([step + 1, round(nats, 5), round(right, 4)])
-                if right >= PERFECT_ACCURACY:
+                if tune:
+                    tuning_curve.append([step + 1, *score(model, tune)])
+                if right >= stop_at:
                     break
     finally:
         torch.set_num_threads(threads)
-    solved = next((int(step) for step, _, right in curve if right >= TARGET_ACCURACY), None)
     end = curve[-1] if curve and not diverged else None
-    return {
+    found: LearningFound = {
         "loss": end[1] if end else None,
         "accuracy": end[2] if end else 0.0,
-        "solved": solved,
+        "solved": solved(curve),
         "area": area(curve, case.steps),
         "curve": curve,
         "diverged": diverged,
     }
+    if tune:
+        found["tune_loss"] = round(tuning_curve[-1][1], 5) if end else None
+        found["tune_solved"] = solved(tuning_curve)
+    return found
+
+
+def solved(curve: Sequence[Sequence[float]]) -> int | None:
+    """Return the steps to TARGET_ACCURACY, interpolated between evaluations; None if never reached."""
+    before, level = 0.0, 0.0
+    for step, _, right in curve:
+        if right >= TARGET_ACCURACY:
+            share = (TARGET_ACCURACY - level) / (right - level)
+            return max(1, round(before + share * (step - before)))
+        before, level = step, right
+    return None
 
 
 def _scored(model: Network, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the mean loss over scored positions, and which of them are predicted correctly."""
-    labels = torch.from_numpy(batch.labels)
-    counts = labels != IGNORED
-    logits = model.head(model.encode(torch.from_numpy(batch.inputs))[counts])
-    return F.cross_entropy(logits, labels[counts]), logits.argmax(-1) == labels[counts]
+    device, labels = model.head.weight.device, torch.from_numpy(batch.labels).flatten()
+    scored = (labels != IGNORED).nonzero()[:, 0]  # on the host, which knows the shapes then
+    right = labels[scored].to(device)
+    features = model.encode(torch.from_numpy(batch.inputs).to(device)).flatten(0, 1)
+    logits = model.head(features.index_select(0, scored.to(device)))
+    return F.cross_entropy(logits, right), logits.argmax(-1) == right
 
 
 @torch.no_grad()
@@ -274,77 +325,3 @@ def area(curve: Sequence[Sequence[float]], steps: int) -> float:
         total += (step - before) * (level + right) / 2
         before, level = step, right
     return round((total + (steps - before) * level) / steps, 4)
-
-
-def tuned(
-    wanted: Iterable[Case], scale: Scale, rows: list[TaskRow], rates: Sequence[float]
-) -> list[Case]:
-    """Return cases of every learning rate with the first seed, then of the best with all seeds."""
-    found: dict[str, Case] = {}
-    for case in wanted:
-        grid = grid_of(case, scale, rates)
-        several = [replace(case, lr=lr, seed=scale.seeds[0]) for lr in grid]
-        best = best_rate(case, scale, rows, rates)
-        if best is not None:
-            several += [replace(case, lr=best, seed=seed) for seed in scale.seeds]
-        found |= {each.digest: each for each in several}
-    return list(found.values())
-
-
-def grid_of(case: Case, scale: Scale, rates: Sequence[float]) -> Sequence[float]:
-    """Return the learning rates to try: the published one at the paper's scale, else some of `rates`."""
-    if not scale.rates:
-        return (models.published_rate(case.settings),)
-    return rates[: len(scale.rates)]
-
-
-def best_rate(
-    case: Case, scale: Scale, rows: list[TaskRow], rates: Sequence[float]
-) -> float | None:
-    """Return the best learning rate with the first seed; None until the whole grid is measured."""
-    grid = grid_of(case, scale, rates)
-    mine = {
-        row["lr"]: row
-        for row in rows
-        if identity(row) == identity(asdict(case)) and row["seed"] == scale.seeds[0]
-    }
-    if set(grid) - set(mine):
-        return None
-    return min(grid, key=lambda lr: effort([mine[lr]]))
-
-
-def identity(row: Mapping[str, object]) -> str:
-    """Return a key of all fields of a case except learning rate and seed."""
-    names = [field.name for field in fields(Case) if field.name not in ("lr", "seed")]
-    return json.dumps([row.get(name) for name in names], sort_keys=True)
-
-
-def effort(rows: list[TaskRow]) -> tuple[float, float]:
-    """Return mean steps to TARGET_ACCURACY, then mean loss; lower is better."""
-    steps = [math.inf if row["solved"] is None else row["solved"] for row in rows]
-    losses = [math.inf if row["loss"] is None else row["loss"] for row in rows]
-    return statistics.fmean(steps), statistics.fmean(losses)
-
-
-def groups(rows: list[TaskRow], **wanted: object) -> list[list[TaskRow]]:
-    """Return rows with these fields, grouped so that rows of a group differ in seed only.
-
-    Each group has the best learning rate.
-    """
-    found: dict[str, dict[float, list[TaskRow]]] = {}
-    for row in rows:
-        fields: Mapping[str, object] = row
-        if all(fields[name] == value for name, value in wanted.items()):
-            found.setdefault(identity(row), {}).setdefault(row["lr"], []).append(row)
-    chosen = []
-    for by_rate in found.values():
-        most = max(len(group) for group in by_rate.values())
-        full = [group for group in by_rate.values() if len(group) == most]
-        chosen.append(min(full, key=effort))
-    return chosen
-
-
-def by_seed(rows: Sequence[LearningRow], name: str) -> dict[int, float]:
-    """Return field `name` of each row by seed; rows without a value are left out."""
-    several: Sequence[Mapping[str, Any]] = rows
-    return {row["seed"]: row[name] for row in several if row.get(name) is not None}

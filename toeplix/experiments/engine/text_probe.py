@@ -16,10 +16,11 @@ from typing import Any, TypedDict, cast
 
 import torch
 
+from toeplix.checkpoint import is_checkpoint
 from toeplix.config import Model
 from toeplix.data import Store
 from toeplix.experiments import retention
-from toeplix.experiments.engine import intervals, rows, task_training
+from toeplix.experiments.engine import intervals, probing, rows, task_tuning
 from toeplix.experiments.engine.collect import results_file
 from toeplix.files import read_json
 from toeplix.inference.loading import model_directory
@@ -54,6 +55,7 @@ class Probe:
     lr: float = 1e-2
     seed: int = 0
     eval_sequences: int = 256
+    recipe: dict[str, Any] = field(default_factory=dict)  # other fields of `Run`
     probe: dict[str, Any] = field(default_factory=lambda: dict(retention.MATCHED))
 
     def __post_init__(self) -> None:
@@ -68,7 +70,7 @@ class Probe:
 def opened(checkpoint: str | Path, *, fresh: bool = False) -> LanguageModel:
     """Load the model of a directory, with new weights if `fresh`. No code from the directory is run."""
     folder = folder_of(checkpoint)
-    if _described(folder).get("model_type") == "toeplix":
+    if is_checkpoint(_described(folder)):
         from toeplix import build, load
 
         model = load(folder).float()  # as models of others: the decoder that reads it is float32
@@ -155,7 +157,8 @@ def texts(checkpoint: str | Path, data: str, work: Path, val_fraction: float = 0
     """Return a store in the tokens of a model: opened if `data` is one, else built from it once."""
     from toeplix.data import Recipe, build
     from toeplix.data.store import MANIFEST
-    from toeplix.data.tokenizer import TOKENS, digest
+    from toeplix.data.tokenizer import digest
+    from toeplix.pretrained_files import TOKENS
 
     if (Path(data) / MANIFEST).exists():
         return Store.open(data)
@@ -171,9 +174,18 @@ def texts(checkpoint: str | Path, data: str, work: Path, val_fraction: float = 0
 
 
 def probe(
-    checkpoint: str | Path, store: Store, how: Probe, say: Callable[[str], None] = lambda line: None
+    checkpoint: str | Path,
+    store: Store,
+    how: Probe,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
 ) -> list[ProbeLine]:
-    """Return loss, bits kept per token, share and accuracy for each encoder of ENCODERS."""
+    """Return loss, bits kept per token, share and accuracy for each encoder of ENCODERS.
+
+    `dtype` is that of the encoder; the decoder is float32.
+    """
     from toeplix import build
     from toeplix.experiments.engine.models import model as sized
 
@@ -195,9 +207,10 @@ def probe(
         sizes = {"dim": encoder.config.dim, "depth": how.depth, "context": how.context}
         torch.manual_seed(how.seed)
         decoder = build(sized(retention.DECODER, vocab=encoder.config.vocab, **sizes))
+        encoder, decoder = encoder.to(device, dtype), decoder.to(device)
         signal = {"signal": "none"} if name == "nothing" else {}
         case = replace(how, probe=how.probe | signal)
-        measured = retention.probed(encoder, decoder, case, store)
+        measured = probing.probed(encoder, decoder, case, store.train, store.val)
         found.append(cast("ProbeLine", {"encoder": name, **measured}))
     without_state = found[0]["loss"]
     for row in found:
@@ -220,7 +233,7 @@ def _compared(measured: list[retention.RetentionRow]) -> list[ProbeLine]:
     for name in retention.COMPARED:
         for training in retention.TRAININGS:
             group = retention.chosen(measured, name, training)
-            losses = task_training.by_seed(group, "loss")
+            losses = task_tuning.by_seed(group, "loss")
             if not set(losses) & set(without_state):
                 continue
             loss, nothing = (

@@ -1,68 +1,32 @@
 """Training on text, which most experiments use: a model is trained, and its validation loss is recorded.
 
-Every model sees the same tokens in the same order for the same number of steps; the random seed changes
-the initialisation. Learning rates are tuned for each model on the same grid with the first seed, and the
-grid is extended if the best one is at its end. The best learning rate is repeated with the other seeds.
+Every model of a random seed sees the same tokens in the same order for the same number of steps; the seed
+changes the initialisation and the data order. Learning rates are tuned for each model on one grid with
+the first seed (`tuning`); the best learning rate is repeated with the other seeds. The loss of a row is
+that of the reported half of the validation documents, `tune_loss` that of the tuning half.
 
 Time is measured relative to a reference, the paper's flat Toeplitz model of the case's sizes: steps of
 the model and of the reference are timed interleaved, so that load on the machine slows both.
 """
 
-import contextlib
-import hashlib
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from toeplix.config import Model
-from toeplix.data import Store
-from toeplix.experiments.engine import models
+from toeplix.experiments.engine import corpora, intervals, models, tuning
 from toeplix.experiments.engine.models import Settings
+from toeplix.experiments.engine.repeated_bigrams import SplitLoss, split_loss
 from toeplix.experiments.engine.scale import Scale
-from toeplix.training.run import Run
+from toeplix.experiments.engine.text_runs import Sized, run_of, trained, tune_loss
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-EVALUATIONS = 10  # validation evaluations per run
-MAX_EXTRA_RATES = 2  # maximum number of learning rates tried beyond the grid
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sized:
-    """A model at the sizes of a scale. `model` is its name, `settings` its fields of `Model`."""
-
-    model: str
-    settings: Settings
-    data: str
-    protocol: str
-    vocab: int
-    val_fraction: float
-    dim: int
-    depth: int
-    context: int
-    batch: int
-    steps: int
-    warmup: int
-    lr: float
-    seed: int
-    eval_sequences: int
-
-    @classmethod
-    def of(cls, scale: Scale, name: str, settings: Settings, **other: Any) -> "Self":
-        """Return a case at the sizes of a scale; `other` fields override the scale's."""
-        known = vars(scale)
-        sizes = {each.name: known[each.name] for each in fields(cls) if each.name in known}
-        return cls(model=name, settings=settings, **(sizes | other))
-
-    def config(self, vocab: int) -> Model:
-        sizes = {"dim": self.dim, "depth": self.depth, "context": self.context, "vocab": vocab}
-        return models.model(self.settings, **sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +47,10 @@ class TextFound(TypedDict):
 
     diverged: str | None  # the reason
     loss: float | None  # final validation loss in nats per token; None if the run diverged
+    tune_loss: NotRequired[float | None]  # on the tuning half; not in rows of the first protocol
+    unigram_loss: NotRequired[float]  # of n-gram models of as many training tokens
+    bigram_loss: NotRequired[float]
+    split_loss: NotRequired[SplitLoss | None]  # by repeated bigrams; not in older rows
     bits_per_byte: float | None
     curve: list[list[float]]  # step and validation loss
     parameters: int
@@ -104,6 +72,15 @@ class TextRow(TextFound):
     steps: int
     lr: float
     seed: int
+    tuning_run: NotRequired[bool]
+
+
+class Pair(NamedTuple):
+    """Two models that a claim compares: the loss of `first` minus that of `second`, and its bound."""
+
+    first: str
+    second: str
+    bound: float = 0.0
 
 
 def measure(case: Case, work: Path) -> TextFound:
@@ -121,9 +98,15 @@ def measure(case: Case, work: Path) -> TextFound:
         diverged = str(problem).split(" (batch")[0]
     evaluations = [row for row in logs.read(folder) if "val_loss" in row]
     forward = forward_flops(run.model, case.context)
+    tokens = case.steps * case.batch * case.context
+    ngrams = corpora.ngram_losses(Path(run.data), tokens)
     return {
         "diverged": diverged,
         "loss": None if diverged else evaluations[-1]["val_loss"],
+        "tune_loss": None if diverged else tune_loss(run, folder),
+        "unigram_loss": ngrams["unigram_loss"],
+        "bigram_loss": ngrams["bigram_loss"],
+        "split_loss": None if diverged or case.tuning_run else split_loss(run, folder),
         "bits_per_byte": None if diverged else evaluations[-1]["val_bits_per_byte"],
         "curve": [[row["step"], round(row["val_loss"], 5)] for row in evaluations],
         "parameters": parameters(run.model),
@@ -132,73 +115,6 @@ def measure(case: Case, work: Path) -> TextFound:
         "relative_time": relative_time(case, run.model),
         "run": run.digest,
     }
-
-
-def trained(run: Run, work: Path) -> Path:
-    """Return the directory of a run, which is trained once."""
-    from toeplix.training.loop import fit
-
-    folder = work / "runs" / run.digest
-    with exclusive(work, f"run-{run.digest}"):
-        fit(run, folder)
-    return folder
-
-
-def run_of(case: Sized, work: Path) -> Run:
-    store = corpus(case, work)
-    return Run(
-        model=case.config(store.vocab),
-        data=str(store.directory),
-        protocol=case.protocol,
-        steps=case.steps,
-        batch=case.batch,
-        lr=case.lr,
-        warmup=case.warmup,
-        seed=case.seed,
-        data_seed=0,
-        eval_every=max(1, case.steps // EVALUATIONS),
-        eval_sequences=case.eval_sequences,
-        save_every=max(1, case.steps // 2),
-        keep_checkpoints=1,
-        log_every=max(1, case.steps // 50),
-        sample_every=0,
-        trackers="",
-    )
-
-
-@runtime_checkable
-class Corpus(Protocol):
-    """The fields of a case that say which token store it needs."""
-
-    @property
-    def data(self) -> str: ...
-
-    @property
-    def vocab(self) -> int: ...
-
-    @property
-    def val_fraction(self) -> float: ...
-
-
-def corpus(case: Corpus, work: Path) -> Store:
-    """Return the token store of a case, which is built once."""
-    from toeplix.data import Recipe, build
-
-    recipe = Recipe(sources=(case.data,), vocab=case.vocab, val_fraction=case.val_fraction)
-    name = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
-    with exclusive(work, f"data-{name}"):
-        return build(recipe, work / "data" / name)
-
-
-@contextlib.contextmanager
-def exclusive(work: Path, name: str) -> Iterator[None]:
-    """Lock `name`: if parallel cases need the same model or store, one makes it and the others wait."""
-    from toeplix.files.locking import locked
-
-    place = work / "locks" / name
-    place.mkdir(parents=True, exist_ok=True)
-    with locked(place, wait=True):
-        yield
 
 
 def training_bytes(config: Model, batch: int) -> int:
@@ -225,71 +141,116 @@ def relative_time(case: Case, config: Model) -> float:
 
 
 def tuned(
-    scale: Scale, compared: Mapping[str, Settings], rows: Sequence[TextRow], **other: Any
+    scale: Scale,
+    compared: Mapping[str, Settings],
+    rows: Sequence[TextRow],
+    *,
+    pairs: Sequence[Pair] = (),
+    near: Mapping[str, float | None] | None = None,
+    **other: Any,
 ) -> list[Case]:
-    """Return cases of every learning rate with the first seed; once the best is known, with all seeds."""
+    """Return cases of every learning rate with the first seed; once the best is known, with all seeds.
+
+    Args:
+        scale: the sizes.
+        compared: settings by the name of the model.
+        rows: what is measured already.
+        pairs: comparisons that get more seeds while their intervals contain their bounds.
+        near: the best learning rate of each model at another size, around which the grid is laid; models
+            whose rate is not known yet (None) wait for it.
+        other: fields of the cases that differ from the scale's.
+    """
+    part = other.get("part", "")
+    more = unsettled(scale, rows, pairs, part)
     found = []
     for name, settings in compared.items():
+        center = None if near is None else near[name]
+        if near is not None and center is None:
+            continue
         make = partial(Case.of, scale, name, settings, **other)
-        tried = rates_tried(rows, name, scale, other.get("part", ""))
-        grid = rates(scale.rates, tried)
-        found += [make(lr=lr, seed=scale.seeds[0]) for lr in grid]
-        rate = best_rate(rows, name, settings, scale, other.get("part", ""))
+        tried = rates_tried(rows, name, scale, part)
+        for lr in tuning.rates(_grid(scale, center), tried) if scale.rates else ():
+            case = make(lr=lr, seed=scale.seeds[0])
+            found.append(case if scale.tuning == 1 else shortened(case, scale.tuning))
+        rate = best_rate(rows, name, settings, scale, part, near=center)
         if rate is not None:
-            found += [make(lr=rate, seed=seed) for seed in scale.seeds]
+            found += [make(lr=rate, seed=seed) for seed in tuning.seeds(scale, name in more)]
     return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
 
 
-def rates(grid: tuple[float, ...], tried: Mapping[float, float]) -> tuple[float, ...]:
-    """Return the grid, extended by up to `MAX_EXTRA_RATES` while the best learning rate is at its end.
+def shortened(case: Case, fraction: float) -> Case:
+    """Return a run of a fraction of the steps that only chooses a learning rate."""
+    steps = max(2, round(case.steps * fraction))
+    warmup = min(case.warmup, max(1, round(case.warmup * fraction)))
+    return replace(case, steps=steps, warmup=warmup, timing=0.0, tuning_run=True)
 
-    >>> rates((0.01, 0.02, 0.04), {0.01: 3.0, 0.02: 2.0, 0.04: 1.0})
-    (0.01, 0.02, 0.04, 0.08)
+
+def _grid(scale: Scale, center: float | None) -> tuple[float, ...]:
+    return scale.rates if center is None else tuning.around(center, scale.rates)
+
+
+def unsettled(
+    scale: Scale, rows: Sequence[TextRow], pairs: Sequence[Pair], part: str = ""
+) -> set[str]:
+    """Return the models of comparisons that the scale's seeds leave undecided.
+
+    Only these first seeds are looked at: a comparison that stopped as soon as it was decided would be
+    decided too often.
     """
-    for _ in range(MAX_EXTRA_RATES if len(grid) > 1 else 0):
-        if set(grid) - set(tried):
-            break
-        best = min(grid, key=lambda rate: tried[rate])
-        if best == grid[0]:
-            grid = (_rounded(grid[0] ** 2 / grid[1]), *grid)
-        elif best == grid[-1]:
-            grid = (*grid, _rounded(grid[-1] ** 2 / grid[-2]))
-    return grid
-
-
-def _rounded(rate: float) -> float:
-    return float(f"{rate:.2g}")
+    found: set[str] = set()
+    groups = at_best(rows, part)
+    for first, second, bound in pairs:
+        known = [losses(groups.get(name, [])) for name in (first, second)]
+        if any(set(scale.seeds) - set(each) for each in known):
+            continue
+        here, there = ({seed: each[seed] for seed in scale.seeds} for each in known)
+        if tuning.undecided(intervals.difference(here, there), bound):
+            found |= {first, second}
+    return found
 
 
 def rates_tried(
     rows: Sequence[TextRow], name: str, scale: Scale, part: str = ""
 ) -> dict[float, float]:
-    """Return losses with the first seed by learning rate; the loss of a diverged run is infinite."""
+    """Return tuning losses with the first seed by learning rate; that of a diverged run is infinite."""
     return {
-        row["lr"]: math.inf if row["loss"] is None else row["loss"]
+        row["lr"]: tuning_level(row)
         for row in rows
-        if row["model"] == name and row["part"] == part and row["seed"] == scale.seeds[0]
+        if row["model"] == name
+        and row["part"] == part
+        and row["seed"] == scale.seeds[0]
+        and row.get("tuning_run", False) == (scale.tuning != 1)
     }
 
 
+def tuning_level(row: TextRow) -> float:
+    """Return the loss that chooses learning rates; rows of the first protocol have one loss only."""
+    loss = row.get("tune_loss", row["loss"])
+    return math.inf if loss is None else loss
+
+
 def best_rate(
-    rows: Sequence[TextRow], name: str, settings: Settings, scale: Scale, part: str = ""
+    rows: Sequence[TextRow],
+    name: str,
+    settings: Settings,
+    scale: Scale,
+    part: str = "",
+    near: float | None = None,
 ) -> float | None:
     """Return the learning rate with the lowest loss for the first seed; None until all are measured."""
     if not scale.rates:
         return models.published_rate(settings)
-    tried = rates_tried(rows, name, scale, part)
-    grid = rates(scale.rates, tried)
-    return None if set(grid) - set(tried) else min(grid, key=lambda rate: tried[rate])
+    return tuning.best(_grid(scale, near), rates_tried(rows, name, scale, part))
 
 
 def at_best(rows: Sequence[TextRow], part: str = "") -> dict[str, list[TextRow]]:
     """Return the rows of each model at its best learning rate, with all seeds."""
     found: dict[str, list[TextRow]] = {}
-    for name in dict.fromkeys(row["model"] for row in rows if row["part"] == part):
+    full_runs = [row for row in rows if row["part"] == part and not row.get("tuning_run")]
+    for name in dict.fromkeys(row["model"] for row in full_runs):
         by_rate: dict[float, list[TextRow]] = {}
-        for row in rows:
-            if row["model"] == name and row["part"] == part:
+        for row in full_runs:
+            if row["model"] == name:
                 by_rate.setdefault(row["lr"], []).append(row)
         most = max(len(group) for group in by_rate.values())
         full = [group for group in by_rate.values() if len(group) == most]
@@ -297,11 +258,34 @@ def at_best(rows: Sequence[TextRow], part: str = "") -> dict[str, list[TextRow]]
     return found
 
 
+def edge(rows: Sequence[TextRow], name: str, part: str = "") -> str:
+    """Return where the best learning rate of a model lies among those tried (`tuning.edge`)."""
+    mine = [row for row in rows if row["model"] == name and row["part"] == part]
+    shorter = any(row.get("tuning_run") for row in mine)
+    mine = [row for row in mine if row.get("tuning_run", False) == shorter]
+    first = min((row["seed"] for row in mine), default=0)
+    return tuning.edge({row["lr"]: tuning_level(row) for row in mine if row["seed"] == first})
+
+
 def losses(rows: Sequence[TextRow]) -> dict[int, float]:
     """Return final validation losses by seed, in nats per token, without diverged runs."""
     return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
 
 
+def split_losses(rows: Sequence[TextRow], kind: Literal["repeated", "other"]) -> dict[int, float]:
+    """Return losses on repeated bigrams or on other tokens by seed; older rows have none."""
+    found = {}
+    for row in rows:
+        split = row.get("split_loss")
+        loss = split[kind] if split else None
+        if loss is not None:
+            found[row["seed"]] = loss
+    return found
+
+
+def tokens_per_parameter(row: TextRow) -> float:
+    return row["steps"] * row["batch"] * row["context"] / row["parameters"]
+
+
 def _level(rows: Sequence[TextRow]) -> float:
-    values = [math.inf if row["loss"] is None else row["loss"] for row in rows]
-    return statistics.fmean(values)
+    return statistics.fmean(tuning_level(row) for row in rows)

@@ -11,6 +11,7 @@ A case is trained once; the experiments `index`, `symbols` and `filters` read th
 import hashlib
 import json
 import math
+import statistics
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -19,20 +20,27 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, nn
 
-from toeplix.experiments.engine import models, task_training, text_training
+from toeplix.experiments.engine import corpora, models, task_training, text_runs
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.thresholds import TARGET_ACCURACY
 
 TASKS = ("untrained", "language", "copy", "autoencoder")
-INITIALISATIONS = {"paper flat": models.PAPER_FLAT, "toeplitz": {}}
+INITIALISATIONS = {"paper flat": models.PAPER_FLAT, "toeplitz": models.FIRST}
 SYNTHETIC_TASKS: dict[str, tuple[str, dict[str, Any]]] = {  # of `task_training`, with options
     "copy": ("repeated", {}),
     "autoencoder": ("autoencode", {"norm": True}),
 }
-AUTOENCODER_STEPS = 16  # as a multiple of the other tasks' steps: an autoencoder learns slowly
+# sizes at which an autoencoder learns at small scales: it learns slowly, and only short texts
+AUTOENCODERS: dict[str, dict[str, Any]] = {
+    "desk": {"vocab": 500, "context": 32, "dim": 128, "batch": 32, "depth": 2, "steps": 10_000},
+    "laptop": {"vocab": 500, "context": 16, "batch": 32, "depth": 2, "steps": 4800},
+    "smoke": {"context": 4, "batch": 8, "depth": 1, "steps": 64},
+}
+LANGUAGE: dict[str, dict[str, Any]] = {"desk": {"steps": 10_000}}  # longer than the scale's
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(text_training.Sized):
+class Case(text_runs.Sized):
     """One model, trained or not."""
 
     task: str
@@ -82,26 +90,14 @@ def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
         for name, settings in INITIALISATIONS.items():
             rates = sorted(scale.rates) or [models.published_rate(settings)]
             make = partial(Case.of, scale, name, settings, seed=seed)
-            text = partial(make, task="language", lr=rates[len(rates) // 2])
+            long = LANGUAGE.get(scale.name, {})
+            text = partial(make, task="language", lr=rates[len(rates) // 2], **long)
             twice = {"context": 2 * scale.context, "steps": 2 * scale.steps}
             found += [text(), make(task="copy", lr=rates[0], **twice)]
             if name == "paper flat":
                 found += [make(task="untrained", lr=rates[0]), text(dim=scale.dim // 2)]
-                found += [make(task="autoencoder", lr=rates[0], **_squeezed(scale))]
+                found += [make(task="autoencoder", lr=rates[0], **AUTOENCODERS.get(scale.name, {}))]
     return found
-
-
-def _squeezed(scale: Scale) -> dict[str, Any]:
-    """Return sizes at which an autoencoder learns at small scales (`capacity`, longer training)."""
-    if scale.name == "paper":
-        return {}
-    return {
-        "vocab": min(500, scale.vocab),
-        "context": max(4, scale.dim // 8),
-        "batch": 4 * scale.batch,
-        "depth": max(1, scale.depth // 2),
-        "steps": AUTOENCODER_STEPS * scale.steps,
-    }
 
 
 def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -113,7 +109,7 @@ def train(case: Case, work: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     folder = work / "operators" / case.digest
     weights, scores = folder / "kernels.safetensors", folder / "scores.json"
-    with text_training.exclusive(work, f"operators-{case.digest}"):
+    with corpora.exclusive(work, f"operators-{case.digest}"):
         if not scores.exists():
             model, score = _trained(case, work)
             kept = {
@@ -140,16 +136,16 @@ def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
 
     if case.task == "untrained":
         torch.manual_seed(case.seed)
-        model = build(case.config(text_training.corpus(case, work).vocab))
+        model = build(case.config(corpora.store(case, work).vocab))
         return model, {"loss": None, "accuracy": None}
     if case.task in SYNTHETIC_TASKS:
         task, options = SYNTHETIC_TASKS[case.task]
-        own = {each.name: getattr(case, each.name) for each in fields(text_training.Sized)}
+        own = {each.name: getattr(case, each.name) for each in fields(text_runs.Sized)}
         network, found = task_training.trained(
             task_training.Case(**(own | {"task": task, "options": options})), work
         )
         return network, {"loss": found["loss"], "accuracy": found["accuracy"]}
-    folder = text_training.trained(text_training.run_of(case, work), work)
+    folder = text_runs.trained(text_runs.run_of(case, work), work)
     held = [row["val_loss"] for row in logs.read(folder) if "val_loss" in row]
     return load(folder / "model"), {"loss": held[-1], "accuracy": None}
 
@@ -173,6 +169,14 @@ def chosen(rows: list[FilterRow], task: str, model: str = "paper flat") -> list[
     mine = [row for row in rows if row["task"] == task and row["model"] == model]
     widest = max((row["dim"] for row in mine), default=0)
     return [row for row in mine if row["dim"] == widest]
+
+
+def unlearned(rows: list[FilterRow]) -> str:
+    """Return why the models of a task count as not trained, or nothing."""
+    accuracy = statistics.fmean(row.get("accuracy") or 0.0 for row in rows)
+    if accuracy >= TARGET_ACCURACY:
+        return ""
+    return f"models of the task {rows[0]['task']} have an accuracy of {accuracy:.2f}"
 
 
 def rounded(kernel: Tensor, digits: int = 6) -> list[float]:

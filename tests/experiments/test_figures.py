@@ -1,0 +1,78 @@
+"""Figures: letters, one legend outside the panels, captions, legible text, small files."""
+
+from pathlib import Path
+
+import pytest
+
+from toeplix.experiments import load, lookup
+from toeplix.experiments.engine import chance, report, rows, style
+from toeplix.experiments.engine.accuracies import draw
+from toeplix.experiments.engine.collect import published_file
+
+RESULTS = Path(__file__).parents[2] / "results"
+MAX_BYTES = 400_000
+
+
+def drawn(name):
+    found, _ = report.reported(name, "laptop", RESULTS)
+    published = rows.flat(published_file(name))
+    return load(name).figure(found, published)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["frozen", "index", "benchmarks"])
+def test_figures_of_the_rows_on_disk(name):
+    from matplotlib.text import Text
+
+    figure = drawn(name)
+    text = style.svg(figure)
+    assert len(text) < MAX_BYTES
+    shown = [
+        each for each in figure.findobj(Text) if each.get_visible() and each.get_text().strip()
+    ]
+    assert min(each.get_fontsize() for each in shown) >= style.MIN_POINTS
+    panels = [panel for panel in figure.axes if panel.get_title(loc="left")]
+    letters = [panel.get_title(loc="left")[:3] for panel in panels]
+    assert letters == [f"({letter})" for letter in "abcdefgh"[: len(panels)]]
+    assert not any(panel.get_legend() for panel in panels), "one legend, above the panels"
+    assert figure.get_supxlabel().endswith(".")
+
+
+def test_models_look_different():
+    names = ["paper flat", "paper 4 heads", "flat", "two layers", "toeplitz", "free", "llama", "x"]
+    found = style.looks(names)
+    assert len({(each["color"], each["linestyle"]) for each in found.values()}) == len(names)
+    assert found["paper 4 heads"]["linestyle"] == "--"
+    assert style.look("llama")["color"] == found["llama"]["color"], "the same in all figures"
+
+
+def test_mean_and_interval_instead_of_a_line_for_every_seed():
+    def row(seed, *accuracies):
+        curve = [[10 * (1 + step), 1.0, each] for step, each in enumerate(accuracies)]
+        return {"model": "llama", "curve": curve, "seed": seed, "batch": 2}
+
+    _, (axes,) = style.panels()
+    draw(axes, [[row(0, 0.1, 0.2), row(1, 0.2, 0.4), row(2, 0.9)]])
+    (line,) = axes.lines
+    assert line.get_ydata().tolist() == pytest.approx([0.4, 0.5]), (
+        "a run that ended keeps its last value"
+    )
+    assert len(axes.collections) == 1, "one band"
+
+
+def test_chance_levels():
+    book = {"entries": 1, "letters": 3, "digits": 10, "length": 2}
+    row = {"task": "phonebook", "context": 32, "vocab": 14, "options": book}
+    assert chance.chance(row)[0] == 1.0, "one number is always the one that is asked for"
+    many = row | {"options": book | {"entries": 4}}
+    assert chance.chance(many)[0] == pytest.approx(1 / 4 + 3 / 40, abs=0.03)
+    assert chance.chance({"task": "repeated", "vocab": 500, "options": {}})[0] == 1 / 500
+
+
+@pytest.mark.slow
+def test_a_stopped_lookup_can_be_drawn():
+    """Its first cases are those of the default model, which are a part of their own."""
+    found, _ = report.reported("lookup", "laptop", RESULTS)
+    first = [row for row in found if row["part"] == lookup.DEFAULT_PART]
+    assert first
+    assert style.svg(lookup.figure(first, [])).startswith("<?xml")

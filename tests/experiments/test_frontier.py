@@ -1,0 +1,128 @@
+"""The frontier: the search finds the best width and rate of a known loss; claims follow from rows."""
+
+import math
+
+import pytest
+
+from toeplix.experiments import frontier
+from toeplix.experiments.engine import rows as stored
+from toeplix.experiments.engine.scale import SCALES
+from toeplix.experiments.engine.widths import best_width, widths_to_try
+
+DESK = SCALES["desk"]
+BUDGETS = frontier.SIZES["desk"].budgets
+BEST = {BUDGETS[0]: 32, BUDGETS[1]: 64, BUDGETS[2]: 96}
+RATE = 1.6e-2
+
+
+def simulated(case, shift):
+    """A row whose loss is a bowl around the best width of the budget and one learning rate."""
+    width = math.log2(case.dim / BEST[case.budget]) ** 2
+    rate = math.log2(case.lr / RATE) ** 2
+    jitter = 0.002 * ((case.seed * 7 + len(case.model) * 3) % 5 - 2)
+    loss = 4 - 0.2 * BUDGETS.index(case.budget) + 0.1 * width + 0.05 * rate + shift + jitter
+    return stored.record(case) | {
+        "loss": loss,
+        "tune_loss": loss,
+        "bigram_loss": 5.0,
+        "parameters": 1000 * case.dim,
+        "flops_per_step": case.budget / case.steps,
+        "relative_time": case.dim / 64 * (2 if case.model == "hyena" else 1),
+    }
+
+
+def searched(shifts, scale=DESK):
+    """All rows of a run to its end, with the loss of each model shifted."""
+    found = {}
+    for _ in range(30):
+        missing = {
+            stored.key(stored.record(case)): case
+            for case in frontier.cases(scale, list(found.values()))
+            if stored.key(stored.record(case)) not in found
+        }
+        if not missing:
+            return list(found.values())
+        for key, case in missing.items():
+            found[key] = simulated(case, shifts.get(case.model, 0.0))
+    raise AssertionError("the search does not end")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return searched({"hyena": 0.1, "mamba2": 0.2})
+
+
+def test_every_model_reaches_its_best_width_and_rate(rows):
+    for name, budgets in frontier.frontier(rows).items():
+        assert list(budgets) == list(BUDGETS), name
+        for budget, group in budgets.items():
+            assert group[0]["dim"] == BEST[budget]
+            assert group[0]["lr"] == pytest.approx(RATE, rel=0.3)
+            assert {row["seed"] for row in group} >= set(DESK.seeds)
+
+
+def test_runs_of_a_budget_cost_the_same(rows):
+    from toeplix.architectures import forward_flops
+    from toeplix.experiments.engine.models import model
+
+    for row in rows[:: len(rows) // 20]:
+        sizes = {key: row[key] for key in ("dim", "depth", "context", "vocab")}
+        step = 3 * row["batch"] * forward_flops(model(row["settings"], **sizes), row["context"])
+        assert row["steps"] * step == pytest.approx(row["budget"], rel=0.02)
+
+
+def test_the_search_is_affordable(rows):
+    """Runs of the largest budget decide what the experiment costs: about seven for each model."""
+    largest = [row for row in rows if row["budget"] == BUDGETS[-1]]
+    assert len(largest) <= 10 * len(frontier.COMPARED)
+    assert sum(row["budget"] for row in rows) < 1.5 * sum(row["budget"] for row in largest)
+
+
+def test_what_is_measured_twice_is_the_same(rows):
+    """An interrupted search goes on to the same end."""
+    kept = rows[: len(rows) // 2]
+    again = {stored.key(stored.record(case)) for case in frontier.cases(DESK, kept)}
+    assert again <= {
+        stored.key({key: row[key] for key in stored.record(frontier.cases(DESK, [])[0])})
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize(("shift", "kind"), [(0.1, "holds"), (-0.2, "fails")])
+def test_the_claim_is_decided_at_the_largest_budget(shift, kind):
+    found = frontier.holds(searched({"hyena": shift, "mamba2": shift}))
+    assert {part: verdict.kind for part, verdict in found.items()} == {
+        "C1a": kind,
+        "C1b": kind,
+        "C1c": kind,
+    }
+    assert f"{BUDGETS[-1]:.2g} FLOPs" in found["C1a"].reason
+
+
+def test_a_control_below_a_bigram_model_decides_nothing():
+    assert frontier.holds(searched({"hyena": 3.0}))["C1a"].kind == "control not trained"
+
+
+def test_losses_at_a_time_between_budgets():
+    def row(steps, loss):
+        return {"steps": steps, "relative_time": 1.0, "loss": loss, "seed": 0}
+
+    budgets = {1.0: [row(100, 4.0)], 4.0: [row(400, 3.0)]}
+    assert frontier.at_time(budgets, 200.0)[0] == pytest.approx(3.5)
+    assert frontier.at_time(budgets, 400.0)[0] == pytest.approx(3.0)
+
+
+def test_the_best_width_lies_between_its_neighbours():
+    ladder = (8, 16, 32, 64, 128)
+    tried = {}
+    while best_width(ladder, 16, tried) is None:
+        tried |= {each: abs(each - 60.0) for each in widths_to_try(ladder, 16, tried)}
+    assert best_width(ladder, 16, tried) == 64
+    assert set(tried) == set(ladder)
+    assert best_width((16,), 16, {16: 1.0}) == 16
+
+
+def test_conditions_name_the_seeds_of_the_best_width(rows):
+    from toeplix.experiments.engine.conditions import conditions
+
+    assert "seeds: 3" in conditions(rows)

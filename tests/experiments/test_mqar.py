@@ -1,0 +1,61 @@
+"""Recall until the control solves it: others follow the control, and not where it fails."""
+
+from dataclasses import replace
+
+from toeplix.experiments import mqar
+from toeplix.experiments.engine import rows as stored
+from toeplix.experiments.engine.scale import SCALES
+
+DESK = SCALES["desk"]
+
+
+def row(case, solved):
+    accuracy = 0.4 if solved is None else 0.96
+    return stored.record(case) | {
+        "solved": solved,
+        "tune_solved": solved,
+        "loss": 1.0,
+        "tune_loss": 1.0,
+        "accuracy": accuracy,
+    }
+
+
+def measured(solved_at):
+    """All rows of the control: `solved_at(setting, lr)` says after how many steps it solved one."""
+    found = {}
+    for _ in range(10):
+        for case in mqar.cases(DESK, list(found.values())):
+            if case.model == mqar.CONTROL:
+                setting = mqar.Setting(case.options["pairs"], case.dim, case.context)
+                found[stored.key(stored.record(case))] = row(case, solved_at(setting, case.lr))
+    return list(found.values())
+
+
+def test_others_wait_for_the_control():
+    assert {case.model for case in mqar.cases(DESK, [])} == {mqar.CONTROL}
+    assert all(case.steps == 10_000 for case in mqar.cases(DESK, []))
+
+
+def test_others_get_a_multiple_of_the_steps_of_the_control():
+    hard = mqar.SETTINGS["desk"][2]
+    rows = measured(
+        lambda setting, lr: None if setting == hard else int(1230 * (1 + abs(lr - 4e-3)))
+    )
+    assert mqar.steps_of_others(DESK, hard, rows) is None, "nothing is concluded there"
+    middle = mqar.SETTINGS["desk"][0]
+    steps = mqar.steps_of_others(DESK, middle, rows)
+    assert steps == 2500
+    others = [case for case in mqar.cases(DESK, rows) if case.model != mqar.CONTROL]
+    assert {case.model for case in others} == set(mqar.NAMES)
+    assert {case.steps for case in others} == {2500}
+    assert {mqar.Setting(c.options["pairs"], c.dim, c.context) for c in others} == {middle}
+
+
+def test_a_run_ends_at_the_target_accuracy(tmp_path):
+    case = replace(
+        mqar.cases(SCALES["smoke"], [])[0], options={"pairs": 1}, context=8, vocab=5, lr=2e-2
+    )
+    long = replace(case, steps=1500, batch=32, eval_sequences=64, seed=1)
+    found = mqar.measure(long, tmp_path)
+    assert found["accuracy"] >= 0.95
+    assert found["curve"][-1][0] < long.steps

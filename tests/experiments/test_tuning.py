@@ -1,0 +1,137 @@
+"""The protocol: grids that grow, seeds that are added, halves that are disjoint, rows that are old."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from toeplix.data import Store
+from toeplix.experiments import SCALES, training
+from toeplix.experiments.engine import corpora, text_training, tuning
+from toeplix.experiments.engine.collect import collect, results_file
+from toeplix.experiments.engine.models import MODELS
+from toeplix.experiments.engine.text_runs import Sized, run_of
+from toeplix.experiments.engine.text_training import Case, Pair, at_best, best_rate, edge, tuned
+
+LAPTOP = SCALES["laptop"]
+TWO = {"hyena": MODELS["hyena"], "llama": MODELS["llama"]}
+
+
+def row(name, seed, *, loss, tune, lr=0.016, **other):
+    fields = {"model": name, "part": "", "lr": lr, "seed": seed, "loss": loss, "tune_loss": tune}
+    return fields | {"protocol_version": 2} | other
+
+
+def test_rates_are_chosen_on_the_tuning_half():
+    losses = dict(zip(LAPTOP.rates, ((4.0, 4.4), (4.2, 4.1), (4.3, 4.3)), strict=True))
+    rows = [row("hyena", 0, loss=a, tune=b, lr=lr) for lr, (a, b) in losses.items()]
+    assert best_rate(rows, "hyena", {}, LAPTOP) == LAPTOP.rates[1], "not that of the lowest loss"
+    assert {each["lr"] for each in at_best(rows)["hyena"]} == {LAPTOP.rates[1]}
+    assert edge(rows, "hyena") == "inside"
+    assert edge(rows[:2], "hyena") == "highest"
+
+
+@pytest.mark.parametrize(("spread", "seeds"), [(0.01, 3), (2.0, 6)])
+def test_an_undecided_comparison_gets_more_seeds(spread, seeds):
+    rows = []
+    for name, level in (("hyena", 4.0), ("llama", 4.5)):
+        for lr, extra in zip(LAPTOP.rates, (0.3, 0.0, 0.3), strict=True):
+            for seed in LAPTOP.seeds if extra == 0 else (0,):
+                noise = spread * (seed if name == "hyena" else -seed)
+                rows.append(row(name, seed, loss=level + noise, tune=level + extra, lr=lr))
+    cases = tuned(LAPTOP, TWO, rows, pairs=[Pair("hyena", "llama")])
+    at = [case.seed for case in cases if case.model == "llama" and case.lr == LAPTOP.rates[1]]
+    assert at == list(range(seeds))
+    assert len(tuned(LAPTOP, TWO, rows)) == 2 * (3 + 2), "without a claim nobody asks for more"
+
+
+def test_more_seeds_are_not_asked_for_by_seeds_beyond_the_first():
+    """Otherwise a comparison would stop as soon as it looks decided."""
+    pair, first = [Pair("hyena", "llama")], (0.0, 1.0, -1.0)
+    rows = [row("hyena", seed, loss=4 + x, tune=4) for seed, x in enumerate((*first, 0.1, 0.1))]
+    rows += [row("llama", seed, loss=4.05, tune=4) for seed in range(5)]
+    assert text_training.unsettled(LAPTOP, rows, pair) == {"hyena", "llama"}
+
+
+def test_shorter_runs_choose_rates_at_the_desk():
+    desk = SCALES["desk"]
+    first = tuned(desk, {"hyena": MODELS["hyena"]}, [])
+    assert [(case.lr, case.steps, case.tuning_run) for case in first] == [
+        (lr, desk.steps // 4, True) for lr in desk.rates
+    ]
+    levels = zip(desk.rates, (4.3, 4.1, 4.2), strict=True)
+    rows = [row("hyena", 0, loss=x, tune=x, lr=lr, tuning_run=True) for lr, x in levels]
+    then = tuned(desk, {"hyena": MODELS["hyena"]}, rows)[len(first) :]
+    assert [(case.seed, case.steps, case.tuning_run) for case in then] == [
+        (seed, desk.steps, False) for seed in desk.seeds
+    ]
+    assert at_best(rows) == {}, "shorter runs are not reported"
+
+
+def test_other_widths_are_tuned_around_the_known_rate():
+    near = {"hyena": 0.016, "llama": None}
+    cases = tuned(LAPTOP, TWO, [], near=near, part="compute", dim=80)
+    assert {case.model for case in cases} == {"hyena"}, "the other waits for its rate"
+    assert [case.lr for case in cases] == list(tuning.around(0.016, LAPTOP.rates))
+    assert tuning.around(0.016, (0.1,)) == (0.016,)
+
+
+def test_mamba_has_no_width_of_equal_memory():
+    assert "memory" not in training.parts(LAPTOP, "mamba2", MODELS["mamba2"])
+    assert "memory" in training.parts(LAPTOP, "hyena", MODELS["hyena"])
+
+
+def test_the_grid_grows_up_to_a_bound():
+    tried = {}
+    for _ in range(10):
+        tried |= {rate: rate for rate in tuning.rates((0.01, 0.02), tried)}
+    assert len(tried) == 2 + tuning.MAX_EXTRA_RATES
+    assert tuning.edge(tried) == "lowest"
+    assert tuning.best((0.01, 0.02), tried) == min(tried)
+    pairs = {rate: (np.inf, rate) for rate in (0.01, 0.02)}
+    assert tuning.rates((0.02, 0.01), pairs) == (0.005, 0.01, 0.02), "steps, then loss, of a task"
+
+
+def test_old_rows_stay_and_do_not_count(tmp_path):
+    old, new = {"lr": 1.0}, {"lr": 2.0, "protocol_version": tuning.PROTOCOL_VERSION}
+    assert tuning.current(Case, [old, new]) == [new]
+    assert tuning.newest(Case, [old]) == ([old], True)
+    assert tuning.newest(Case, [old, new]) == ([new], False)
+    assert tuning.newest(type(SCALES["smoke"]), [old, new]) == ([old, new], False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+def test_an_old_row_is_measured_anew_and_kept(tmp_path):
+    """From the file of an experiment: the row of the first protocol is still there at the end."""
+    smoke = replace(SCALES["smoke"], eval_sequences=2)
+    case = Case.of(smoke, "paper flat", MODELS["paper flat"], lr=smoke.rates[0], seed=0)
+    from toeplix.experiments.engine import rows
+
+    fields = rows.record(replace(case, protocol_version=1))
+    for name in ("protocol_version", "recipe", "tuning_run"):
+        fields.pop(name)
+    file = results_file("frozen", "smoke", tmp_path)
+    rows.append(file, {"case": fields, "found": {"loss": 1.0, "diverged": None}})
+    found = collect("frozen", smoke, results=tmp_path, work=tmp_path / "work")
+    mine = [each for each in found if each["model"] == "paper flat"]
+    assert [each["protocol_version"] for each in mine] == [tuning.PROTOCOL_VERSION]
+    assert mine[0]["tune_loss"] != mine[0]["loss"]
+    assert len(rows.flat(file)) == len(found) + 1
+
+
+@pytest.mark.slow
+def test_a_seed_changes_the_data_order_and_models_of_a_seed_share_it(tmp_path):
+    smoke = SCALES["smoke"]
+
+    def order(name, seed):
+        from toeplix.training.batches import Batches
+
+        case = Sized.of(smoke, name, MODELS[name], lr=0.01, seed=seed)
+        run = run_of(case, tmp_path)
+        assert run.val_documents == corpora.REPORT
+        parts = Batches(run, Store.open(run.data), 0, 1).of(0)
+        return [part["tokens"].tolist() for part in parts]
+
+    assert order("paper flat", 0) != order("paper flat", 1)
+    assert order("paper flat", 1) == order("hyena", 1)

@@ -1,0 +1,79 @@
+"""The conditions under which rows were measured, as text: tokens per parameter, seeds, learning rates."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from toeplix.experiments.engine import task_tuning, text_training
+from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.task_training import TaskRow
+from toeplix.experiments.engine.text_training import TextRow
+
+MAX_NAMED = 6  # models at an edge that are named
+
+AT_EDGE = ("lowest", "highest")
+
+
+def conditions(rows: Sequence[Row]) -> list[str]:
+    """Return what a reader should know of an experiment's rows before its numbers."""
+    found: list[str] = []
+    runs = [row for row in rows if "seed" in row and not row.get("tuning_run")]
+    if not runs:
+        return found
+    read = [
+        row["steps"] * row["batch"] * row["context"] / row["parameters"]
+        for row in runs
+        if row.get("parameters") and "task" not in row
+    ]
+    if read:
+        found.append(f"tokens per parameter: {_span(min(read), max(read))}")
+    counts, edges = _groups(rows)
+    if counts:
+        few, many = min(counts), max(counts)
+        found.append(f"seeds: {few if few == many else f'{few} to {many}'}")
+    tried = [place for place in edges.values() if place != "only"]
+    if tried:
+        at = [name for name, place in edges.items() if place in AT_EDGE]
+        names = ", ".join(at[:MAX_NAMED]) + (", ..." if len(at) > MAX_NAMED else "")
+        found.append(
+            f"learning rates at an edge of those tried: {len(at)} of {len(tried)}"
+            + (f" ({names})" if at else "")
+        )
+    return found
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
+
+
+def _groups(rows: Sequence[Row]) -> tuple[list[int], dict[str, str]]:
+    """Return the number of seeds of every compared group, and where its learning rate lies."""
+    if all("options" in row and "solved" in row for row in rows):
+        tasks = cast("list[TaskRow]", list(rows))
+        groups = task_tuning.groups(tasks)
+        edges = {_name(group[0]): task_tuning.edge(tasks, group) for group in groups}
+        return [len(group) for group in groups], edges
+    if all("relative_time" in row for row in rows):
+        texts = cast("list[TextRow]", list(rows))
+        parts = dict.fromkeys(row["part"] for row in texts)
+        counts, edges = [], {}
+        for part in parts:
+            for name in dict.fromkeys(row["model"] for row in texts if row["part"] == part):
+                here = _one_width(texts, name, part)
+                for group in text_training.at_best(here, part).values():
+                    counts.append(len(group))
+                    edges[f"{name} {part}".strip()] = text_training.edge(here, name, part)
+        return counts, edges
+    return [len({row["seed"] for row in rows if "seed" in row})], {}
+
+
+def _one_width(rows: Sequence[TextRow], name: str, part: str) -> list[TextRow]:
+    """Return the rows of a model at the width that has most of them: others were only searched."""
+    by_width: dict[int, list[TextRow]] = {}
+    for row in rows:
+        if row["model"] == name and row["part"] == part:
+            by_width.setdefault(row["dim"], []).append(row)
+    return max(by_width.values(), key=len)
+
+
+def _name(row: TaskRow) -> str:
+    return f"{row['model']} {row['part']} n={row['context']} d={row['dim']}"

@@ -1,0 +1,335 @@
+"""The frontier (Figure 3): loss against FLOPs, time and tokens, every model at its best width.
+
+Three budgets of FLOPs, each four times the one before. A model of any width gets as many steps as the
+budget affords, so that all models of a budget cost the same. Width and learning rate are searched for
+every model and budget on the tuning half of the validation documents, with the first seed:
+
+    1. the learning rate at one width (at the smallest budget only; later budgets start from the rate
+       and the width before)
+    2. the width at that learning rate, the range extended until the best is inside
+    3. the learning rate at the best width, its grid extended until the best is inside
+
+The best is repeated with the other seeds. The claim is decided at the largest budget. Times are relative
+to the paper's flat model (`text_training`); at equal time, losses are interpolated in log time between
+budgets. Mamba 2 is not compared at equal time: without its CUDA kernels it runs a scan in PyTorch.
+"""
+
+import functools
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toeplix.architectures import forward_flops
+from toeplix.experiments.engine import curves, intervals, style, text_training, tuning
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS, model, published_rate
+from toeplix.experiments.engine.rows import Row, Table
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Axes, Figure
+from toeplix.experiments.engine.text_training import TextRow, losses, tuning_level
+from toeplix.experiments.engine.thresholds import SIMILAR_LOSS
+from toeplix.experiments.engine.verdicts import Comparison, decide
+from toeplix.experiments.engine.widths import best_width, next_width, widths_to_try
+
+CLAIMS, MEASURES_TIME = ("C1",), False
+COST = "10 minutes on two cores with --jobs 2; at scale desk 3 hours"
+COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "hybrid", "hyena", "llama", "mamba2")
+TMM = ("paper flat", "paper 4 heads")
+WARMUP = 0.05  # fraction of the steps
+
+
+class Sizes(NamedTuple):
+    """Budgets in FLOPs, the widths that may be tried, and fields that differ from the scale's."""
+
+    budgets: tuple[float, ...]
+    widths: tuple[int, ...]
+    first: int  # the width at which the search begins
+    other: dict[str, Any]
+
+
+# a step of width 64 at scale desk has about 3e9 FLOPs, and one core computes about 25e9 in a second
+LADDER = (24, 32, 48, 64, 96, 128, 192, 256)
+SIZES = {
+    "paper": Sizes((1e18, 4e18, 1.6e19), (128, 256, 512, 1024, 2048), 256, {}),
+    "desk": Sizes((4e11, 1.6e12, 6.4e12), LADDER, 48, {"eval_sequences": 256, "timing": 1.0}),
+    "laptop": Sizes((2e10, 8e10, 3.2e11), LADDER, 32, {"batch": 4, "timing": 1.0, "max_seeds": 3}),
+    "smoke": Sizes((4e6, 1.6e7, 6.4e7), (16,), 16, {}),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(text_training.Case):
+    """A training run of a budget."""
+
+    budget: float = 0.0
+
+
+class FrontierRow(TextRow):
+    """Fields of a `Case` and the measurements of its run."""
+
+    budget: float
+
+
+Frontier = dict[str, dict[float, list[FrontierRow]]]  # model -> budget -> rows of all seeds
+
+
+def cases(scale: Scale, rows: list[FrontierRow]) -> list[Case]:
+    more = _undecided(scale, rows)
+    return [case for name in COMPARED for case in _of_model(scale, rows, name, name in more)]
+
+
+def _of_model(scale: Scale, rows: list[FrontierRow], name: str, undecided: bool) -> list[Case]:
+    """Return the cases of one model; those of a budget follow from the rows of the budget before."""
+    sizes = SIZES[scale.name]
+    here = replace(scale, **sizes.other)
+    found: list[Case] = []
+    width, rate = sizes.first, None
+    for budget in sizes.budgets:
+        known = _Known(rows, name, budget, here.seeds[0])
+        if rate is None:
+            grid = here.rates or (published_rate(MODELS[name]),)
+            found += known.cases(
+                here, [(width, lr) for lr in tuning.rates(grid, known.rates(width))]
+            )
+            rate = tuning.best(grid, known.rates(width))
+            if rate is None:
+                break
+        tried = known.widths(rate)
+        wanted = widths_to_try(sizes.widths, width, tried)
+        found += known.cases(here, [(dim, rate) for dim in sorted(wanted)])
+        best = best_width(sizes.widths, width, tried)
+        if best is None:
+            break
+        grid = tuning.around(rate, here.rates) if here.rates else (rate,)
+        found += known.cases(here, [(best, lr) for lr in tuning.rates(grid, known.rates(best))])
+        rate = tuning.best(grid, known.rates(best))
+        if rate is None:
+            break
+        seeds = tuning.seeds(here, undecided and budget == sizes.budgets[-1])
+        found += [_case(here, name, budget, best, rate, seed) for seed in seeds]
+        # four times the FLOPs are twice the weights and twice the tokens: about the next width
+        width = next_width(sizes.widths, best)
+    return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
+
+
+class _Known:
+    """The runs of one model and budget with the first seed."""
+
+    def __init__(self, rows: list[FrontierRow], name: str, budget: float, seed: int) -> None:
+        self.name, self.budget, self.seed = name, budget, seed
+        self.levels = {
+            (row["dim"], row["lr"]): tuning_level(row)
+            for row in rows
+            if row["model"] == name and row["budget"] == budget and row["seed"] == seed
+        }
+
+    def rates(self, width: int) -> dict[float, float]:
+        return {lr: level for (dim, lr), level in self.levels.items() if dim == width}
+
+    def widths(self, rate: float) -> dict[int, float]:
+        return {dim: level for (dim, lr), level in self.levels.items() if lr == rate}
+
+    def cases(self, scale: Scale, wanted: list[tuple[int, float]]) -> list[Case]:
+        return [
+            _case(scale, self.name, self.budget, width, rate, self.seed) for width, rate in wanted
+        ]
+
+
+@functools.lru_cache(maxsize=1024)
+def _forward_flops(name: str, dim: int, depth: int, context: int, vocab: int) -> float:
+    """Return the FLOPs of one sequence; those of some architectures are counted on built models."""
+    config = model(MODELS[name], dim=dim, depth=depth, context=context, vocab=vocab)
+    return forward_flops(config, context)
+
+
+def _case(scale: Scale, name: str, budget: float, width: int, rate: float, seed: int) -> Case:
+    """Return a run with as many steps as the budget affords."""
+    forward = _forward_flops(name, width, scale.depth, scale.context, scale.vocab)
+    steps = max(2, round(budget / (3 * scale.batch * forward)))
+    return Case.of(
+        scale,
+        name,
+        MODELS[name],
+        dim=width,
+        steps=steps,
+        warmup=max(1, round(WARMUP * steps)),
+        lr=rate,
+        seed=seed,
+        budget=budget,
+        part=f"{budget:.2g} FLOPs",
+    )
+
+
+measure = text_training.measure
+
+
+def frontier(rows: Sequence[FrontierRow]) -> Frontier:
+    """Return the rows of each model and budget at the best width and learning rate."""
+    groups: dict[tuple[str, float], dict[tuple[int, float], list[FrontierRow]]] = {}
+    for row in rows:
+        by_size = groups.setdefault((row["model"], row["budget"]), {})
+        by_size.setdefault((row["dim"], row["lr"]), []).append(row)
+    found: Frontier = {}
+    for name in COMPARED:
+        for (which, budget), by_size in sorted(groups.items()):
+            if which == name:
+                most = max(map(len, by_size.values()))
+                full = [group for group in by_size.values() if len(group) == most]
+                best = min(full, key=lambda group: statistics.fmean(map(tuning_level, group)))
+                found.setdefault(name, {})[budget] = best
+    return found
+
+
+def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
+    """Return the models of comparisons at the largest budget that the scale's seeds leave undecided."""
+    best, last = frontier(rows), SIZES[scale.name].budgets[-1]
+    found: set[str] = set()
+    for name in TMM:
+        for other in ("hyena", "mamba2"):
+            known = [losses(best.get(each, {}).get(last, [])) for each in (name, other)]
+            if any(set(scale.seeds) - set(each) for each in known):
+                continue
+            here, there = ({seed: each[seed] for seed in scale.seeds} for each in known)
+            if tuning.undecided(intervals.difference(here, there), SIMILAR_LOSS):
+                found |= {name, other}
+    return found
+
+
+COSTS: dict[str, Callable[[FrontierRow], float]] = {
+    "training FLOPs": lambda row: row["steps"] * row["flops_per_step"],
+    curves.TIME: lambda row: row["steps"] * row["relative_time"],
+    "training tokens": lambda row: row["steps"] * row["batch"] * row["context"],
+}
+
+
+def figure(rows: list[FrontierRow], published: list[Row]) -> Figure:
+    drawing, axes = style.panels(3, height=3.0)
+    best = frontier(rows)
+    for place, (label, cost) in zip(axes, COSTS.items(), strict=True):
+        _lines(place, best, cost)
+        _all_runs(place, rows, best, cost)
+        style.log_ticks(place)
+        style.finish(place, x=label, y=curves.LOSS, title=f"by {label.partition(' (')[0]}")
+    text = (
+        "Loss of each model at its best width and learning rate for three budgets of FLOPs; the width "
+        "is written beside the largest. Pale dots are the other widths and rates that were tried."
+    )
+    return style.compose(drawing, f"{text} {style.INTERVALS}")
+
+
+def _lines(axes: Axes, best: Frontier, cost: Callable[[FrontierRow], float]) -> None:
+    looks = style.looks(best)
+    for name, budgets in best.items():
+        known = {
+            statistics.fmean(map(cost, group)): group for group in budgets.values() if losses(group)
+        }
+        means = [intervals.mean(list(losses(group).values())) for group in known.values()]
+        bars = [
+            (each.high - each.low) / 2 if each.dof >= style.MIN_SEEDS - 1 else 0 for each in means
+        ]
+        values = [each.value for each in means]
+        own: dict[str, Any] = {
+            "markersize": 4.5,
+            "linewidth": 1.2,
+            "elinewidth": 0.9,
+            **looks[name],
+        }
+        axes.errorbar(list(known), values, yerr=bars, label=name, **own)
+        if known:
+            place, group = list(known.items())[-1]
+            words: dict[str, Any] = {"xytext": (4, -3), "color": looks[name]["color"]}
+            style.word(axes, (place, values[-1]), str(group[0]["dim"]), **words)
+
+
+def _all_runs(
+    axes: Axes, rows: list[FrontierRow], best: Frontier, cost: Callable[[FrontierRow], float]
+) -> None:
+    """Plot what else was tried, as far as it lies within the range of the frontier."""
+    looks = style.looks(best)
+    bottom, top = axes.get_ylim()
+    for row in rows:
+        if row["loss"] is not None and row["loss"] < top:
+            dot: dict[str, Any] = {
+                "color": looks[row["model"]]["color"],
+                "alpha": 0.25,
+                "markersize": 2,
+            }
+            axes.plot(cost(row), row["loss"], ".", **dot)
+    axes.set_ylim(bottom, top)
+
+
+def table(rows: list[FrontierRow]) -> Table:
+    """Return the best width, learning rate and loss of every model and budget."""
+    found = []
+    for name, budgets in frontier(rows).items():
+        for budget, group in budgets.items():
+            row = group[0]
+            tried = _Known(list(rows), name, budget, min(each["seed"] for each in group))
+            values = list(losses(group).values())
+            found.append(
+                {
+                    "model": name,
+                    "FLOPs": f"{budget:.2g}",
+                    "width": row["dim"],
+                    "widths tried": len({dim for dim, _ in tried.levels}),
+                    "parameters": f"{row['parameters']:,}",
+                    "tokens per parameter": f"{text_training.tokens_per_parameter(row):.1f}",
+                    "time": f"{COSTS[curves.TIME](row):,.0f}",
+                    "learning rate": f"{row['lr']:g}",
+                    "among those tried": tuning.edge(tried.rates(row["dim"])),
+                    "seeds": len(group),
+                    "loss": str(intervals.mean(values)) if values else "diverged",
+                }
+            )
+    return found
+
+
+def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
+    best = frontier(rows)
+    budgets = sorted({budget for several in best.values() for budget in several})
+    if len(budgets) < 2 or any(set(best.get(name, {})) != set(budgets) for name in COMPARED):
+        return {}
+    last = {name: several[budgets[-1]] for name, several in best.items()}
+    if not all(losses(group) for group in last.values()):
+        return {}
+    tmm = min(TMM, key=lambda name: statistics.fmean(map(tuning_level, last[name])))
+    parts: dict[str, list[Comparison]] = {}
+    for part, other in (("C1a", "hyena"), ("C1b", "mamba2")):
+        difference = intervals.difference(losses(last[tmm]), losses(last[other]))
+        parts[part] = [
+            _compared(f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}", difference, last[other])
+        ]
+    time = min(statistics.fmean(map(COSTS[curves.TIME], last[name])) for name in (tmm, "hyena"))
+    here, there = (at_time(best[name], time) for name in (tmm, "hyena"))
+    if set(here) & set(there):
+        name = f"time of {time:,.0f} steps, {tmm} minus hyena"
+        difference = intervals.difference(here, there)
+        parts["C1c"] = [_compared(name, difference, last["hyena"])]
+    return decide(parts)
+
+
+def _compared(
+    name: str, difference: intervals.Interval, control: Sequence[FrontierRow]
+) -> Comparison:
+    return Comparison(
+        name=name,
+        interval=difference,
+        bound=SIMILAR_LOSS,
+        unit="nats",
+        control=curves.untrained(control[0]["model"], control),
+    )
+
+
+def at_time(budgets: dict[float, list[FrontierRow]], time: float) -> dict[int, float]:
+    """Return losses by seed at a time, interpolated linearly in its logarithm between budgets."""
+    times = [statistics.fmean(map(COSTS[curves.TIME], group)) for group in budgets.values()]
+    by_seed = [losses(group) for group in budgets.values()]
+    seeds = set.intersection(*map(set, by_seed))
+    return {
+        seed: float(np.interp(np.log(time), np.log(times), [each[seed] for each in by_seed]))
+        for seed in seeds
+    }

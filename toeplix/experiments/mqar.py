@@ -1,0 +1,204 @@
+"""Recall until the control solves it: multi-query associative recall over pairs, widths and lengths.
+
+The control is the Transformer. It is trained on every setting for up to MAX_STEPS steps, at the best of
+its learning rates, until it reaches the target accuracy. Other models then get STEPS_MULTIPLE times the
+steps that the control needed, and at least MIN_STEPS; on a setting that the control does not solve they
+are not trained, and nothing is concluded. A run ends as soon as it reaches the target accuracy.
+
+Settings change one size at a time: the number of pairs, the width, the length (more positions for the
+same pairs). The learning rates of the other models are tuned at the middle setting, with all seeds, and
+kept in the others, with one seed.
+"""
+
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from toeplix.experiments.engine import accuracies, style, task_training, task_tuning
+from toeplix.experiments.engine.chance import guessing
+from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.models import MODELS
+from toeplix.experiments.engine.rows import Row, Table
+from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.style import Figure
+from toeplix.experiments.engine.task_training import TaskRow
+from toeplix.experiments.engine.task_tuning import best_rate, groups, tuned
+from toeplix.experiments.engine.thresholds import TARGET_ACCURACY
+
+CLAIMS: tuple[str, ...] = ()
+MEASURES_TIME = False
+COST = "20 minutes on two cores with --jobs 2; at scale desk 90 minutes"
+RATES = (2e-3, 4e-3)
+CONTROL = "llama"
+NAMES = ("hybrid", "toeplitz", "paper flat", "hyena", "mamba2")
+PART = "until solved"
+STEPS_MULTIPLE = 2  # steps of other models over those that the control needed
+MIN_STEPS = {"paper": 10_000, "desk": 500, "laptop": 200, "smoke": 2}
+
+
+class Setting(NamedTuple):
+    """Sizes of one task."""
+
+    pairs: int
+    dim: int
+    context: int
+
+
+SETTINGS: dict[str, tuple[Setting, ...]] = {  # the first is the middle one, others change one size
+    "paper": (
+        Setting(64, 128, 512),
+        *(Setting(pairs, 128, 512) for pairs in (16, 32, 128)),
+        *(Setting(64, dim, 512) for dim in (64, 256)),
+        Setting(64, 128, 1024),
+    ),
+    "desk": (
+        Setting(8, 64, 64),
+        Setting(4, 64, 64),
+        Setting(16, 64, 64),
+        Setting(8, 32, 64),
+        Setting(8, 64, 128),
+    ),
+    "laptop": (Setting(4, 64, 32), Setting(2, 64, 32), Setting(4, 32, 32), Setting(4, 64, 64)),
+    "smoke": (Setting(2, 16, 16), Setting(1, 16, 16)),
+}
+SIZES: task_training.Sizes = {
+    "paper": {"vocab": 8192, "depth": 2, "batch": 64, "steps": 100_000, "eval_sequences": 1000},
+    "desk": {"vocab": 129, "depth": 2, "batch": 64, "steps": 10_000, "eval_sequences": 256},
+    "laptop": {"vocab": 65, "depth": 2, "batch": 64, "steps": 2000, "eval_sequences": 128},
+    "smoke": {"vocab": 17, "depth": 1, "batch": 2, "steps": 4, "eval_sequences": 2},
+}  # MAX_STEPS of the control
+WARMUP = {"paper": 1000, "desk": 100, "laptop": 20, "smoke": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(task_training.Case):
+    """A run that ends at the target accuracy."""
+
+    @property
+    def stop_at(self) -> float:
+        return TARGET_ACCURACY
+
+
+def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
+    found: list[Case] = []
+    middle = SETTINGS[scale.name][0]
+    for setting in SETTINGS[scale.name]:
+        control = _case(scale, CONTROL, setting)
+        found += tuned([control], scale, rows, RATES)
+        steps = steps_of_others(scale, setting, rows)
+        if steps is None:
+            continue
+        for name in NAMES:
+            case = replace(_case(scale, name, setting), steps=steps)
+            if setting == middle:
+                found += tuned([case], scale, rows, RATES)
+                continue
+            known = steps_of_others(scale, middle, rows)
+            if known is None:
+                continue
+            base = replace(_case(scale, name, middle), steps=known)
+            rate = best_rate(base, scale, rows, RATES)
+            if rate is not None:
+                found.append(replace(case, lr=rate, seed=scale.seeds[0]))
+    return found
+
+
+def _case(scale: Scale, name: str, setting: Setting) -> Case:
+    return Case.at(
+        scale,
+        SIZES,
+        name,
+        MODELS[name],
+        data="",
+        part=PART,
+        task="pairs",
+        options={"pairs": setting.pairs},
+        dim=setting.dim,
+        context=setting.context,
+        warmup=WARMUP[scale.name],
+    )
+
+
+def steps_of_others(scale: Scale, setting: Setting, rows: list[TaskRow]) -> int | None:
+    """Return the steps that other models get on a setting; None if the control has not solved it."""
+    control = _case(scale, CONTROL, setting)
+    rate = best_rate(control, scale, rows, RATES)
+    mine = [
+        row
+        for row in rows
+        if task_tuning.identity(row) == task_tuning.identity(vars(control)) and row["lr"] == rate
+    ]
+    if not set(scale.seeds) <= {row["seed"] for row in mine}:
+        return None
+    needed = [row["solved"] for row in mine if row["seed"] in scale.seeds]
+    solved = [steps for steps in needed if steps is not None]
+    if scale.name == "smoke":  # four steps solve nothing, and all models should run
+        return MIN_STEPS["smoke"]
+    if len(solved) < len(needed):
+        return None
+    most = STEPS_MULTIPLE * max(solved)
+    return min(SIZES[scale.name]["steps"], max(MIN_STEPS[scale.name], -(-most // 100) * 100))
+
+
+measure = task_training.measure
+
+
+def table(rows: list[TaskRow]) -> Table:
+    """Return accuracies, the accuracy of guessing, and whether the control solves the setting."""
+    found = []
+    for group, line in accuracies.lines(rows):
+        row = group[0]
+        guess = guessing(row["context"], row["vocab"], **row["options"])
+        found.append(line | {"steps": row["steps"], "guessing": f"{guess:.3f}"})
+    return found
+
+
+def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
+    """Plot the accuracy of all models on every setting, and the steps that they needed."""
+    several = groups(rows, part=PART)
+    settings = list(dict.fromkeys(_setting(group) for group in several))
+    names = [CONTROL, *NAMES]
+    looks = style.looks(names)
+    drawing, axes = style.panels(2, width=4.9, height=3.2)
+    for place, setting in enumerate(settings):
+        here = {group[0]["model"]: group for group in several if _setting(group) == setting}
+        guess = guessing(setting.context, next(iter(here.values()))[0]["vocab"], setting.pairs)
+        axes[0].plot([place - 0.4, place + 0.4], [guess] * 2, color=style.GREY, linewidth=1)
+        style.word(axes[0], (place - 0.4, guess), "guess", xytext=(0, 2))
+        for number, name in enumerate(names):
+            if name not in here:
+                continue
+            own: dict[str, Any] = looks[name] | {"linestyle": "none", "markersize": 5}
+            x = place + 0.12 * (number - (len(names) - 1) / 2)
+            label = name if place == 0 else None
+            accuracy = fmean(row["accuracy"] for row in here[name])
+            axes[0].plot(x, accuracy, label=label, **own)
+            solved = [row["solved"] for row in here[name] if row["solved"] is not None]
+            reached = len(solved) == len(here[name])
+            steps = fmean(solved) if reached else here[name][0]["steps"]
+            fill: dict[str, Any] = {} if reached else {"markerfacecolor": "none"}
+            axes[1].plot(x, steps, **own, **fill)
+    labels = [f"{each.pairs} pairs\nd={each.dim}\nn={each.context}" for each in settings]
+    for panel in axes:
+        panel.set_xticks(range(len(settings)), labels)
+    style.level(axes[0], TARGET_ACCURACY, "solved")
+    axes[0].set_ylim(-0.03, 1.05)
+    style.finish(axes[0], x="", y=accuracies.ACCURACY, title="accuracy at the end")
+    style.finish(axes[1], x="", y="steps", title="steps to the target; hollow: not reached")
+    axes[1].set_yscale("log")
+    caption = (
+        "Multi-query associative recall: means over seeds, each model at its best learning rate. Other "
+        f"models get {STEPS_MULTIPLE} times the steps that {CONTROL} needed; settings that it does not "
+        "solve have no other models."
+    )
+    return style.compose(drawing, caption)
+
+
+def _setting(group: list[TaskRow]) -> Setting:
+    row = group[0]
+    return Setting(row["options"]["pairs"], row["dim"], row["context"])
+
+
+def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
+    """Return no verdicts: the paper makes no claim about recall."""
+    return {}
