@@ -23,7 +23,7 @@ def checkpoint(tmp_path_factory, tokenizer):
     """A small model with clear preferences, so that no two tokens are nearly as likely."""
     torch.manual_seed(3)
     folder = tmp_path_factory.mktemp("runs") / "small" / "model"
-    model = build(Model(vocab=tokenizer.vocab, context=64, dim=16, depth=2))
+    model = build(Model(vocab=tokenizer.vocab, context=64, dim=16, depth=2, gate_bias=0.0))
     with torch.no_grad():
         model.head.weight.normal_(std=1.0)
     save(model, folder)

@@ -73,13 +73,15 @@ def test_the_harness_s_own_class_agrees(checkpoint):
     for context, continuation in SCORED:
         start = ours.tok_encode(context.rstrip())
         pairs.append((None, start, ours.tok_encode(context + continuation)[len(start) :]))
-    for one, two in zip(
+    for one, two, three in zip(
         ours.loglikelihood(asked("loglikelihood", *SCORED)),
         theirs._loglikelihood_tokens(pairs, disable_tqdm=True),
+        theirs.loglikelihood(asked("loglikelihood", *SCORED), disable_tqdm=True),
         strict=True,
     ):
         assert one[0] == pytest.approx(two[0], rel=1e-4)
-        assert one[1] == two[1]
+        assert one[0] == pytest.approx(three[0], rel=1e-4)  # the tokenizer adds the start token
+        assert one[1] == two[1] == three[1]
 
 
 def test_rolling_scores_every_token_once(tmp_path, tokenizer):

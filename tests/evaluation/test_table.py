@@ -10,6 +10,7 @@ from rich.console import Console
 from toeplix.evaluation import paper
 from toeplix.evaluation.paper import Score
 from toeplix.evaluation.table import noisy, paper_table
+from toeplix.experiments.engine.collect import published_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +33,7 @@ def line(text, label):
 
 
 def test_published_values_are_on_file():
-    lines = (ROOT / "results" / "benchmarks" / "published.jsonl").read_text().splitlines()
+    lines = published_file("benchmarks").read_text().splitlines()
     assert [json.loads(line) for line in lines] == paper.published_rows()
     values = [json.loads(line)["found"]["percent"] for line in lines]
     # the paper leaves two of the Transformer's out

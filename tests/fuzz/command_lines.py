@@ -100,6 +100,30 @@ BASES: dict[str, Base] = {
     "bench training": Base(
         options=[*_TINY, *split("--batch 2 --context 8 --seconds 0.1")], patience=2, share=0.03
     ),
+    "bench family": Base(
+        positional=["16"],
+        options=[
+            "--dim",
+            "16",
+            "--depth",
+            "1",
+            *split("--threads 1 --batch 2 --context 8 --seconds 0.1"),
+        ],
+        patience=2,
+        share=0.03,
+    ),
+    "bench long": Base(
+        positional=["16"], options=split("--dim 8 --depth 1 --context 8"), patience=2, share=0.03
+    ),
+    "bench quantize": Base(
+        positional=["1"], options=split("--dim 16 --depth 1"), patience=2, share=0.03
+    ),
+    "doctor": Base(
+        options=split("--device cpu --quick --no-tune --out new.json"), patience=2, share=0.03
+    ),
+    "quantize": Base(
+        positional=["run/model", "new"], options=["--to", "int8"], fixtures=["run/model"], share=0.5
+    ),
     "bench data": Base(
         positional=["texts/toy.jsonl"],
         options=split("--megabytes 0.1 --vocab 300 --rounds 1 --processes 1"),

@@ -99,6 +99,11 @@ def talk(address: str, case: Case) -> tuple[str, bytes]:
         if case.leaves:
             return "left", b""
         answer, ended = _read(there, PATIENCE if case.whole else SILENCE)
+        if not ended and _begun(answer):  # a stream goes on for as long as the machine is busy
+            rest, ended = _read(there, PATIENCE, answer)
+            if not ended:
+                return "hang", rest
+            answer = rest
         if not ended and not answer:
             if case.whole:
                 return "hang", answer
@@ -112,9 +117,9 @@ def talk(address: str, case: Case) -> tuple[str, bytes]:
     return _judged(answer), answer
 
 
-def _read(there: socket.socket, seconds: float) -> tuple[bytes, bool]:
+def _read(there: socket.socket, seconds: float, data: bytes = b"") -> tuple[bytes, bool]:
     """Bytes until the connection ends, an answer is complete or nothing comes; and whether it ended."""
-    data, until = b"", time.monotonic() + seconds
+    until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         there.settimeout(left)
         try:
@@ -129,6 +134,11 @@ def _read(there: socket.socket, seconds: float) -> tuple[bytes, bool]:
         if _complete(data):
             return data, True
     return data, False
+
+
+def _begun(data: bytes) -> bool:
+    """Whether these bytes start a final answer, not one that asks for the body (100 Continue)."""
+    return bool(data) and not data.startswith(b"HTTP/1.1 1")
 
 
 def _complete(data: bytes) -> bool:

@@ -67,11 +67,15 @@ def explorer_surface(run: str, model: str, layer: str) -> Surface:
             ("/api/settings", {"name": run}),
             ("/api/filters", {"name": model}),
             ("/api/filter", {"name": model, "layer": layer, "head": "0", "kernel": "0"}),
+            ("/api/overview", {"name": model}),
+            ("/api/weights", {"name": model}),
+            ("/api/histograms", {"name": model, "part": layer}),
             ("/figures/index-laptop.svg", {}),
         ],
         posts=[
             ("/api/generate", {"model": model, "prompt": "one", "new": 3, "seed": 1}),
             ("/api/reach", {"model": model, "text": "one two", "linearization": "at_text"}),
+            ("/api/lookup", {"model": model, "text": "one two", "block": 1, "head": 0}),
         ],
     )
 

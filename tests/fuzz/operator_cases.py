@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tests.fuzz import definition
 from tests.fuzz.decoder_cases import DTYPES, POISON, Decoding, check_decoding, decodings, sizes
+from tests.ops.cpu_paths import CPU_PATHS
 from toeplix import (
     toeplitz,
     toeplitz_continued,
@@ -26,9 +27,8 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
-from toeplix.ops.paths import PATHS
 
-EXACT = tuple(name for name, path in PATHS.items() if path.exact)
+EXACT = tuple(name for name, path in CPU_PATHS.items() if path.exact)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def products(draw: Callable[..., Any], longest: int = 1030) -> Product:
     call = draw(st.sampled_from(["whole", "windowed", "packed", "padded", "continued"]))
     time = draw(sizes(longest))
     batch = 1 if call == "packed" else draw(st.integers(1, 4))
-    path = draw(st.sampled_from(["auto", *PATHS]))
+    path = draw(st.sampled_from(["auto", *CPU_PATHS]))
     if call == "packed":
         inner = draw(st.lists(st.integers(0, time), max_size=6))
         cuts = [0, *sorted(inner), time]

@@ -3,18 +3,23 @@
 import pytest
 import torch
 
-from tests.models import small
+from tests.models import FREE, small
 from toeplix import build
 from toeplix.inference.ragged import SeparateStates, SharedState, ragged_batch
 
 SIZES = {"vocab": 37, "context": 48, "dim": 16, "depth": 2, "state_size": 8, "window": 7}
 FORMS = {
-    "flat": {},
-    "heads": {"heads": 4},
-    "ungated": {"gate": False, "heads": 2},
-    "kernels": {"kernels": 3, "heads": 2},
-    "sequential": {"sequential": 2},
-    "paper": {
+    "flat": FREE,
+    "heads": FREE | {"heads": 4},
+    "ungated": FREE | {"gate": False, "heads": 2},
+    "kernels": FREE | {"kernels": 3, "heads": 2},
+    "sequential": FREE | {"sequential": 2},
+    "recurrent": {"arch": "toeplitz", "groups": 2},
+    "hybrid": {"arch": "hybrid", "blocks": ("lookup", "toeplitz")},
+    "lookup-free": {"arch": "lookup", "filter": "free"},
+    "attention": {"arch": "attention"},
+    "paper": FREE
+    | {
         "block_order": "mlp_first",
         "final_norm": False,
         "init": "paper",

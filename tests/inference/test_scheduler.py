@@ -116,7 +116,7 @@ def test_a_failed_turn_ends_its_jobs_and_no_others(monkeypatch):
     scheduler = Scheduler(model, max_batch=1, max_new_tokens=5)
     first, second = (scheduler.add(Job(prompt=[1, 2], max_new_tokens=3)) for _ in range(2))
     with monkeypatch.context() as broken:
-        broken.setattr(model, "advance", lambda *given: 1 / 0)
+        broken.setattr(model, "advance", lambda *given, **how: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             scheduler.turn()
     assert scheduler.give_up() == {first: [RequestFailed()]}

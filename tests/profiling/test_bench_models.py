@@ -4,10 +4,11 @@ import pytest
 import torch
 from rich.console import Console
 
+from tests.models import FREE
 from toeplix import Model, build
 from toeplix.architectures import forward_flops
 from toeplix.mixers.filter import Filter
-from toeplix.profiling.bench import inference, training
+from toeplix.profiling.bench import inference, long_prompts, quantization, training
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("way", ["history", "concatenate"])
 def test_the_ways_to_decode_agree(way):
     """The same weights and past: the same logits as near-linear decoding."""
-    model = build(Model(vocab=37, context=64, dim=16, depth=2)).eval()
+    model = build(Model(**FREE, vocab=37, context=64, dim=16, depth=2)).eval()
     states = []
     for name in ("near-linear", way):
         torch.manual_seed(1)
@@ -69,4 +70,32 @@ def test_tables_of_small_models(capsys):
     assert all(row["milliseconds"] > 0 for row in found["rows"])
     shown = capsys.readouterr().out
     assert "worst over median" in shown
-    assert "over toeplitz" in shown
+    assert "ratios: to toeplitz" in shown
+
+
+def test_quantized_models_take_turns(capsys):
+    config = Model(vocab=37, context=16, dim=16, depth=1)
+    found = quantization.run(Console(width=140), model=config, batches=[1, 3], rounds=2)
+    assert [(row["batch"], row["weights"]) for row in found["rows"]] == [
+        (batch, name) for batch in (1, 3) for name in ("float32", "int8", "bfloat16")
+    ]
+    for row in found["rows"]:
+        assert row["tokens_per_second"] > 0
+        assert (row["ratio"] == 1) == (row["weights"] == "float32")
+    assert "relative to float32" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("filters", ["free", "recurrent"])
+def test_long_prompts(filters, capsys):
+    config = Model(arch="toeplitz", vocab=37, context=32, dim=16, depth=1, filter=filters)
+    found = long_prompts.run(
+        Console(width=140), model=config, tokens=[64, 256], llama=[64], chunk=48
+    )
+    assert [(row["arch"], row["tokens"]) for row in found["rows"]] == [
+        ("toeplitz", 64),
+        ("toeplitz", 256),
+        ("llama", 64),
+    ]
+    assert found["rows"][0]["over_first"] == found["rows"][2]["over_first"] == 1
+    assert all(row["peak_bytes"] >= 0 and row["seconds"] > 0 for row in found["rows"])
+    assert "over first" in capsys.readouterr().out

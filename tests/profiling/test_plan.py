@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,12 @@ from toeplix.profiling.plan import HARDWARE, plan
 from toeplix.training.presets import preset
 from toeplix.training.run import Run
 
-SMALL = Run(model=Model(vocab=100, context=64, dim=32, depth=2), data="-", steps=10, warmup=1)
+SMALL = Run(
+    model=Model(arch="toeplitz", vocab=100, context=64, dim=32, depth=2),
+    data="-",
+    steps=10,
+    warmup=1,
+)
 
 
 def test_numbers_add_up():
@@ -27,12 +33,50 @@ def test_numbers_add_up():
 
 
 def test_the_papers_step_is_six_operations_a_weight_and_token():
-    """And its published speed on two H100 is about 7% of their peak, as the module says."""
+    """And its published speed on two H100 is that of the assumed efficiency."""
     run = preset("paper-tmm-512", "-", batch=64, precision="bfloat16")
-    found = plan(run, HARDWARE["h100"], devices=2, efficiency=0.07)
+    found = plan(run, HARDWARE["h100"], devices=2, efficiency=None)
     matrices = found["parameters"] - 8000 * 512  # the embedding is looked up, not multiplied
     assert found["flops_per_step"] == pytest.approx(6 * matrices * 65536, rel=0.1)
     assert 1 / found["seconds_per_step"] == pytest.approx(9.30, rel=0.1)
+
+
+def test_the_documentation_has_the_default_plans():
+    """The table of docs/scaling.md: seconds per step, hours and GiB, by the efficiencies of HARDWARE."""
+    text = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| paper-")]
+    assert len(rows) == 5
+    for name, h100, v100, memory in rows:
+        setups = (("h100", 2, 64, "bfloat16"), ("v100", 4, 32, "float16"))
+        pairs = zip(setups, (h100, v100), memory.split("/"), strict=True)
+        for (hardware, devices, batch, precision), time, size in pairs:
+            run = preset(name.strip(), "-", batch=batch, precision=precision)
+            found = plan(run, HARDWARE[hardware], devices, None)
+            step, hours = time.removesuffix(" hours ").split(",")
+            assert f"{found['seconds_per_step']:.2f}" == step.strip()
+            assert f"{found['seconds'] / 3600:.0f}" == hours.strip()
+            used = (found["weight_bytes"] + found["activation_bytes"]) / 2**30
+            assert f"{used:.1f}" == size.strip()
+
+
+@pytest.mark.parametrize("hardware", HARDWARE)
+def test_a_plan_says_what_it_assumes(hardware, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "sys.argv", ["toeplix", "plan", "demo", "--hardware", hardware, "--precision", "float16"]
+    )
+    monkeypatch.setenv("COLUMNS", "100")
+    main()
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if "efficiency" in line)
+    share = HARDWARE[hardware].efficiency["float16"]
+    assert f"{share:.0%} of" in line
+    assert HARDWARE[hardware].basis["float16"] in line
+    assert max(map(len, lines)) <= 100
+
+
+def test_an_efficiency_that_is_given_is_said_to_be():
+    found = plan(SMALL, HARDWARE["h100"], devices=1, efficiency=0.5)
+    assert (found["efficiency"], found["efficiency_basis"]) == (0.5, "given")
 
 
 def test_checkpointing_trades_memory_for_time():

@@ -22,7 +22,17 @@ KEY = "Authorization: Bearer sesame"
 
 @pytest.fixture
 def process(checkpoint):
-    command = [sys.executable, "-m", "toeplix", "serve", str(checkpoint), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "toeplix",
+        "serve",
+        str(checkpoint),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
     process = subprocess.Popen(
         [*command, "--name", "tiny", "--max-tokens", "3000", "--threads", "1"],
         stdout=subprocess.PIPE,

@@ -129,7 +129,9 @@ def test_no_more_than_the_queue_holds_and_none_when_draining(engine_of, monkeypa
     model = model_of("toeplitz")
     held = threading.Event()
     advance = model.advance
-    monkeypatch.setattr(model, "advance", lambda *given: (held.wait(60), advance(*given))[1])
+    monkeypatch.setattr(
+        model, "advance", lambda *given, **how: (held.wait(60), advance(*given, **how))[1]
+    )
     engine = engine_of(model, queue=3)
     job = Job(prompt=[1], max_new_tokens=2, seeds=(0, 1))
     taken = []

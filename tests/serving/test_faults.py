@@ -154,7 +154,7 @@ def test_the_work_ends_when_the_client_leaves(server, service, stream, valve):
 
 
 def test_a_failure_is_told_without_its_words_and_others_go_on(server, service, monkeypatch):
-    def broken(*given):
+    def broken(*given, **how):
         raise RuntimeError("secret /path/of/the/server")
 
     with monkeypatch.context() as patch:

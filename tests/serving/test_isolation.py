@@ -62,7 +62,7 @@ def spoiled(model, prompt, others, value):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
 @pytest.mark.parametrize("sampling", [GREEDY, WARM])
 def test_a_row_that_goes_bad_among_others(value, sampling):
-    model = model_of("toeplitz", vocab=211, heads=2)
+    model = model_of("toeplitz", vocab=211, heads=2, gate_bias=0.0)  # it does not repeat itself
     others = [
         Job(prompt=[5 + i, 9, 11], max_new_tokens=NEW, sampling=sampling, seeds=(i,))
         for i in range(4)

@@ -14,6 +14,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from toeplix.cli.tables import table_console
 from toeplix.files import printable
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def build(
         raise typer.Abort from None
     if store.notice:
         print(f"toeplix: {store.notice}", file=sys.stderr)
-    Console().print(_counts(store))
+    table_console().print(_counts(store))
 
 
 @data.command()
@@ -93,7 +94,7 @@ def show(
     from toeplix.data import Packed, Padded, Store
 
     store = Store.open(_named(directory))
-    console = Console(highlight=False)
+    console = table_console()
     console.print(_counts(store))
     kinds: list[tuple[str, type[Sequences]]] = [
         ("rows, a document each, padded on the right", Padded),

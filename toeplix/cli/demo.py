@@ -8,26 +8,26 @@ import typer
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where everything is written.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=2, help="Of the Toeplitz model.")] = 500,
+    steps: Annotated[int, typer.Option(min=2, help="Of the Toeplitz model.")] = 400,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
     ] = False,
 ) -> None:
     """Train a small Toeplitz model and a Transformer of equal compute, and let the first one write.
 
-    On the documentation inside Python: no download, about four minutes on two cores. Stopped, the same
-    command goes on where it was.
+    On the documentation inside Python: no download, a few minutes on two cores. Stopped, the same command
+    goes on where it was.
     """
-    from rich.console import Console
     from rich.table import Table
 
+    from toeplix.cli.tables import table_console
     from toeplix.cli.train import bar
     from toeplix.experiments.demo import demo as run_demo
     from toeplix.training.allocator import keep_freed_memory
     from toeplix.training.signals import Stopped
 
     keep_freed_memory()
-    console = Console(highlight=False)
+    console = table_console()
     try:
         found = run_demo(out, steps=steps, say=console.print, bar=bar, overwrite=overwrite)
     except Stopped as stopped:

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from toeplix.cli.devices import DeviceOption, DtypeOption, chosen
+from toeplix.cli.tables import table_console
 
 
 def evaluate(
@@ -36,7 +38,8 @@ def evaluate(
     batch: Annotated[
         str, typer.Option(help="Batch size, or auto. Results do not depend on it.")
     ] = "auto",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Directory for rows.jsonl and the harness's JSON.")
     ] = None,
@@ -54,6 +57,8 @@ def evaluate(
     wanted = [name for name in (part.strip() for part in tasks.split(",")) if name]
     if not wanted:
         raise typer.BadParameter("--tasks names no task")
+    harness.check_batch(batch)
+    where = chosen(device, dtype)
     with nullcontext() if out is None else ensure_directory(out):  # better now than after an hour
         if out is not None:
             check_output(*harness.outputs(harness.labels(models), out), overwrite=overwrite)
@@ -62,18 +67,19 @@ def evaluate(
             wanted,
             root=data_root,
             batch=batch,
-            device=device,
+            device=str(where.device),
+            dtype=where.dtype,
             limit=limit,
             available=available,
         )
         if out is not None:
             report.save(out, overwrite=overwrite)
-    console = Console()
-    console = console if console.is_terminal else Console(width=140)  # for files
+    console = table_console()
     console.print(table.full_table(report.rows))
     if (drawn := table.paper_table(report.rows)) is not None:
         console.print(drawn)
     for heading, lines in (
+        ("device", [where.told] if where.automatic else []),
         ("skipped", report.missing),
         ("truncated to the context", report.truncations),
         ("data", [f"{name}: {note}" for name, note in report.notes.items()]),

@@ -1,6 +1,7 @@
 """Exit statuses of commands, and the one line on standard error that describes a failure.
 
     0    success
+    1    `toeplix doctor`: a check failed
     2    expected errors: bad arguments, damaged files, missing packages, full disks, too little memory
     70   unexpected errors, defects of this program; the line names a log file with the traceback
     130  interrupted (Ctrl-C)
@@ -25,13 +26,22 @@ from pathlib import Path
 
 import typer
 
-BAD_INPUT, UNFORESEEN, INTERRUPTED, NO_READER = 2, 70, 130, 141
+CHECK_FAILED, BAD_INPUT, UNFORESEEN, INTERRUPTED, NO_READER = 1, 2, 70, 130, 141
 MAX_LINE = 1000  # characters of a message
 KEPT_LOGS = 50
 LOG_PREFIX = "error-"
 
 # the extra that installs a module; `train` installs all others
-EXTRAS = {"lm_eval": "eval", "matplotlib": "figures", "scipy": "experiments"}
+EXTRAS = {  # the extra that brings a package; "train" brings all others
+    "fastapi": "serve",
+    "jinja2": "serve",
+    "lm_eval": "eval",
+    "matplotlib": "figures",
+    "prometheus_client": "serve",
+    "scipy": "experiments",
+    "transformers": "hf",
+    "uvicorn": "serve",
+}
 # the base class of all errors about arguments, whose module depends on the version of typer
 Complaint: type[Exception] = typer.BadParameter.__mro__[2]
 # parts of the messages of PyTorch's RuntimeError for sizes that exceed the memory

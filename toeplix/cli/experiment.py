@@ -1,6 +1,7 @@
 """`toeplix experiment`: measure the paper's experiments, plot them, and write the document of claims."""
 
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ experiment = typer.Typer(
 )
 RESULTS = Annotated[Path, typer.Option(help="Directory of rows.")]
 FIGURES = Annotated[Path, typer.Option(help="Directory of figures.")]
-SCALE = Annotated[str, typer.Option(help="How large: paper (GPUs), laptop, or smoke.")]
+SCALE = Annotated[str, typer.Option(help="How large: paper (GPUs), desk, laptop, or smoke.")]
 OVERWRITE = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
 ]
@@ -34,9 +35,25 @@ def run(
     names: NAMES = None,
     scale: SCALE = "laptop",
     jobs: Annotated[int, typer.Option(min=1, help="Cases at once, each in its process.")] = 1,
-    data: Annotated[
-        str | None, typer.Option(help="Other text than the scale's, as for `toeplix data build`.")
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH|NAME=PATH|hf:NAME",
+            help="Text, as for `toeplix data build`, instead of the scale's; the scale desk needs it, "
+            "here or in $TOEPLIX_CORPUS. Rows name it by NAME and the sha256 of its content.",
+        ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="One job per case, through submitit: slurm, or local processes."),
+    ] = None,
+    cluster_options: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=VALUE,...",
+            help="Parameters of submitit, such as slurm_partition=gpu,gpus_per_node=1,timeout_min=600.",
+        ),
+    ] = "",
     results: RESULTS = Path("results"),
     work: Annotated[
         Path, typer.Option(help="Where models and token stores lie; may be deleted afterwards.")
@@ -48,26 +65,41 @@ def run(
     whenever you like: the same command goes on, and finished cases are never repeated. A case that fails
     is recorded, and tried again next time.
     """
-    from toeplix.experiments.engine.collect import collect, results_file
+    from toeplix.experiments.engine import corpora
+    from toeplix.experiments.engine.claims import CLAIMS, claim_of
+    from toeplix.experiments.engine.cluster import parse_options
+    from toeplix.experiments.engine.collect import Cluster, collect, results_file
     from toeplix.experiments.engine.report import verdicts
 
     chosen = _chosen(names)
     if not chosen:
         return
     sizes = _scale(scale)
-    sizes = sizes if data is None else replace(sizes, data=data)
+    sizes = replace(sizes, data=corpora.registered(corpora.given(corpus, sizes.data), work))
+    if cluster_options and cluster is None:
+        raise ValueError("--cluster-options has no effect without --cluster")
+    jobs_of = None if cluster is None else Cluster(cluster, parse_options(cluster_options))
     failed = 0
     for name in chosen:
         try:
             with _bar(name) as report:
-                collect(name, sizes, results=results, work=work, jobs=jobs, report=report)
+                collect(
+                    name,
+                    sizes,
+                    results=results,
+                    work=work,
+                    jobs=jobs,
+                    cluster=jobs_of,
+                    report=report,
+                )
         except KeyboardInterrupt:
             print("toeplix: stopped; run the same command again to go on", file=sys.stderr)
             raise typer.Exit(130) from None
         failed += _failures(results_file(name, scale, results))
-        for claim, by_scale in verdicts(results).items():
-            if verdict := by_scale.get(scale, {}).get(name):
-                print(f"{claim} {verdict.word}: {verdict.ours}")
+        for part, by_scale in verdicts(results).items():
+            decided = CLAIMS[claim_of(part)].parts[part].experiment == name
+            if decided and (verdict := by_scale.get(scale)):
+                print(f"{part} {verdict.kind}: {verdict.reason}; {verdict.ours}")
     if failed:
         print(f"toeplix: {failed} cases failed, see above", file=sys.stderr)
         raise typer.Exit(1)
@@ -109,16 +141,21 @@ def report(
     without --overwrite.
     """
     from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from toeplix.experiments.engine.report import write
     from toeplix.experiments.engine.report_cache import ReportCache
 
     console = Console(stderr=True)
-    with console.status("rows") as status:  # draws on a terminal only
+    words = TextColumn("{task.description}")
+    columns = (MofNCompleteColumn(), BarColumn(), words)
+    silent = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=silent) as bar:
+        task = bar.add_task("reading rows", total=None)
 
         def progress(what: str) -> None:
-            status.update(what)
-            if not console.is_terminal:
+            bar.update(task, description=what)
+            if silent:
                 print(f"report: {what}", file=sys.stderr, flush=True)
 
         write(
@@ -129,17 +166,25 @@ def report(
             overwrite=overwrite,
             cache=ReportCache.of_user(),
             progress=progress,
+            advance=lambda done, total: bar.update(task, completed=done, total=total),
         )
     print(f"{out}\n{html}")
 
 
 def _chosen(names: list[str] | None) -> list[str]:
+    from toeplix.cli.tables import table_console
     from toeplix.experiments import EXPERIMENTS, load
 
     if not names:
+        width = table_console().width
         for name in EXPERIMENTS:
             module = load(name)
-            print(f"{name:15} {(module.__doc__ or '').splitlines()[0]} ({module.COST})")
+            title = (module.__doc__ or "").splitlines()[0]
+            print(
+                textwrap.fill(
+                    f"{name:15} {title} ({module.COST})", width, subsequent_indent=" " * 16
+                )
+            )
         return []
     if names == ["all"]:
         return list(EXPERIMENTS)

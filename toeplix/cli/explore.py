@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from toeplix.cli.devices import DeviceOption, DtypeOption, chosen
 from toeplix.files import printable
 
 
@@ -26,6 +27,8 @@ def explore(
     ] = Path("results"),
     figures: Annotated[Path, typer.Option(help="Directory of their figures.")] = Path("figures"),
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
 ) -> None:
     """Explore runs and models on a local web page, without network access.
 
@@ -46,7 +49,8 @@ def explore(
     from toeplix.serving.http_protocol import configuration
     from toeplix.serving.listening import listen
 
-    app = explorer(path, results=results, figures=figures, names=(host.lower(),))
+    where = chosen(device, dtype)
+    app = explorer(path, results=results, figures=figures, names=(host.lower(),), **where.options)
     try:
         listening = listen(host, port)
     except OSError as problem:
@@ -54,6 +58,7 @@ def explore(
             f"cannot listen on {printable(host)[:80]}, port {port}: {problem}; "
             "choose another with --port"
         ) from problem
+    where.tell()
     address = f"[{host}]" if ":" in host else host
     url = f"http://{address}:{listening.getsockname()[1]}/"
     print(f"{url} shows {printable(path)}; Ctrl-C ends it", flush=True)

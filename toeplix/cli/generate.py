@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from toeplix.cli.devices import DeviceOption, DtypeOption, chosen
+
 
 def generate(
     directory: Annotated[
@@ -30,13 +32,21 @@ def generate(
         None
     ),
     seed: Annotated[int, typer.Option(help="The same seed, the same text.")] = 0,
+    quantize: Annotated[
+        str | None,
+        typer.Option(help="Weights in int8 or bfloat16: less memory, faster decode steps in int8."),
+    ] = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
 ) -> None:
     """Continue a prompt, token by token."""
     from toeplix.inference.detokenization import Detokenizer
     from toeplix.inference.generation import stream
     from toeplix.inference.loading import load_pretrained
     from toeplix.inference.sampling import Sampling
+    from toeplix.training.allocator import keep_freed_memory
 
+    keep_freed_memory()
     sampling = Sampling(
         temperature=temperature,
         top_k=top_k,
@@ -46,7 +56,10 @@ def generate(
     )
     text = _standard_input() if prompt == "-" else _valid(prompt or "", "the prompt")
     stops = [_valid(each, "--stop") for each in stop or ()]
-    model, tokenizer, _ = load_pretrained(directory, decoding_layout=True, finite=True)
+    where = chosen(device, dtype)
+    model, tokenizer, _ = load_pretrained(
+        directory, **where.options, decoding_layout=True, finite=True, quantize=quantize
+    )
     tokens = stream(
         model,
         [[tokenizer.start, *tokenizer.encode(text)]],
@@ -63,6 +76,7 @@ def generate(
         sys.stdout.write(detokenizer.add(token))
         sys.stdout.flush()
     sys.stdout.write(detokenizer.end() + "\n")
+    where.tell()  # last, so that an error is one line
 
 
 def _valid(text: str, what: str) -> str:

@@ -16,6 +16,7 @@ from toeplix.cli import exits
 from toeplix.cli.bench import bench
 from toeplix.cli.data import data
 from toeplix.cli.demo import demo
+from toeplix.cli.doctor import doctor
 from toeplix.cli.eval import evaluate
 from toeplix.cli.experiment import experiment
 from toeplix.cli.explore import explore
@@ -23,6 +24,7 @@ from toeplix.cli.generate import generate
 from toeplix.cli.page import page
 from toeplix.cli.plan import plan
 from toeplix.cli.probe import probe
+from toeplix.cli.quantize import quantize
 from toeplix.cli.serve import serve
 from toeplix.cli.spectrum import spectrum
 from toeplix.cli.train import command as train
@@ -39,9 +41,11 @@ app.add_typer(data, name="data")
 app.command("train", no_args_is_help=True)(train())
 app.command("demo")(demo)
 app.command("plan")(plan)
+app.command("doctor")(doctor)
 app.command("generate")(generate)
 app.command("probe", no_args_is_help=True)(probe)
 app.command("serve")(serve)
+app.command("quantize", no_args_is_help=True)(quantize)
 app.command("spectrum")(spectrum)
 app.command("explore")(explore)
 app.command("eval", no_args_is_help=True)(evaluate)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,10 @@ def plan(
     ] = "cpu",
     devices: Annotated[int, typer.Option(min=1, help="Number of devices.")] = 1,
     efficiency: Annotated[
-        float | None, typer.Option(help="Fraction of peak FLOP/s that training reaches.")
+        float | None,
+        typer.Option(
+            help="Fraction of peak FLOP/s that training reaches; default: assumed, and printed."
+        ),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="float32, bfloat16 or float16; default: the run's.")
@@ -29,13 +32,30 @@ def plan(
     grad_accum_steps: Annotated[
         int | None, typer.Option(min=1, help="Gradient accumulation steps; default: the run's.")
     ] = None,
-    parallel: Annotated[str | None, typer.Option(help="ddp or fsdp; default: the run's.")] = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(help="ddp, fsdp, sequence or sequence+fsdp; default: the run's."),
+    ] = None,
+    sequence_processes: Annotated[
+        int | None,
+        typer.Option(min=0, help="Devices that divide a row; 0: all; default: the run's."),
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a row; default: the run's.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print parameters, FLOPs, memory and time of a run on given hardware."""
-    from rich.console import Console
+    """Print parameters, FLOPs, memory and time of a run on given hardware.
+
+    Time is FLOPs divided by the peak FLOP/s and by an assumed efficiency, which is printed with what it
+    rests on; --efficiency replaces it.
+
+    For h100 and a100, the kernels of the token mixers are listed beside what the cuBLAS and cuFFT paths
+    would move: a roofline estimate from published peaks, not a measurement.
+    """
     from rich.table import Table
 
+    from toeplix.cli.tables import table_console
     from toeplix.files import read_json, reading
     from toeplix.profiling.plan import HARDWARE, this_cpu
     from toeplix.profiling.plan import plan as planned
@@ -59,6 +79,8 @@ def plan(
         "batch": batch,
         "grad_accum_steps": grad_accum_steps,
         "parallel": parallel,
+        "sequence_processes": sequence_processes,
+        "context": context,
     }
     run = changed(run, {key: value for key, value in given.items() if value is not None})
     device = this_cpu() if hardware == "cpu" else HARDWARE[hardware]
@@ -66,24 +88,57 @@ def plan(
     if as_json:
         print(json.dumps(found))
         return
+    console = table_console()
     table = Table(title=f"{name} on {devices} x {hardware}, {run.precision}", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    gib = 2**30
-    for key, value in {
-        "parameters": f"{found['parameters']:,}",
-        "a step": f"{found['tokens_per_step']:,} tokens, {found['flops_per_step']:.3g} operations",
-        "the run": f"{found['tokens']:,} tokens, {found['flops']:.3g} operations",
-        "memory a device": f"{found['weight_bytes'] / gib:.2f} GiB weights and moments, "
-        f"{found['activation_bytes'] / gib:.2f} GiB for backward, "
-        f"of {found['device_bytes'] / gib:.0f}: {'fits' if found['fits'] else 'does not fit'}",
-        "time": f"{found['seconds_per_step']:.3g} s a step, {_spelled(found['seconds'])} in all",
-        "operator": found["path"],
-        "decoding": f"{found['decode_bytes'] / gib:.3f} GiB of state a row, "
-        f"{found['decode_flops_per_token']:.3g} operations a token and the filters'",
-    }.items():
+    for key, value in _lines(found).items():
         table.add_row(key, value)
-    Console().print(table)
+    for key, value in _division(found).items():
+        table.add_row(key, value)
+    console.print(table)
+    if found["operator_estimates"]:
+        table = Table(title="one layer of each kind, forward and backward: estimated, not measured")
+        for column in ("kernel or path", "FLOPs", "bytes", "occupancy", "microseconds"):
+            table.add_column(column, justify="left" if column == "kernel or path" else "right")
+        for row in found["operator_estimates"]:
+            share = "" if row["occupancy"] is None else f"{row['occupancy']:.0%}"
+            numbers = (f"{row['flops']:.2e}", f"{row['bytes']:.2e}", share)
+            table.add_row(row["name"], *numbers, f"{1e6 * row['seconds']:.3g}")
+        console.print(table)
+
+
+def _lines(found: dict[str, Any]) -> dict[str, str]:
+    """Return the lines of the table."""
+    gib = 2**30
+    teraflops = found["peak_flops_per_second"] / 1e12
+    return {
+        "parameters": f"{found['parameters']:,}",
+        "per step": f"{found['tokens_per_step']:,} tokens, {found['flops_per_step']:.3g} FLOPs",
+        "whole run": f"{found['tokens']:,} tokens, {found['flops']:.3g} FLOPs",
+        "memory per device": f"{found['weight_bytes'] / gib:.2f} GiB weights and optimizer state, "
+        f"{found['activation_bytes'] / gib:.2f} GiB activations, "
+        f"of {found['device_bytes'] / gib:.0f}: {'fits' if found['fits'] else 'does not fit'}",
+        "efficiency": f"{found['efficiency']:.0%} of {teraflops:,.3g} TFLOP/s per device: "
+        f"{found['efficiency_basis']}",
+        "time": f"{found['seconds_per_step']:.3g} s per step, {_spelled(found['seconds'])} in all",
+        "operator": found["path"],
+        "decoding": f"{found['decode_bytes'] / 2**20:.3g} MiB of state per sequence, "
+        f"{found['decode_flops_per_token']:.3g} FLOPs per token without filters",
+    }
+
+
+def _division(found: dict[str, Any]) -> dict[str, str]:
+    """Return the lines about a sequence that devices divide; none if they do not."""
+    if "exchanged_bytes" not in found:
+        return {}
+    attention = found["attention_exchanged_bytes"]
+    longest = (f"{count}: {tokens:,}" for count, tokens in found["longest_contexts"].items())
+    return {
+        "exchange": f"{found['exchanged_bytes']:.3g} bytes per layer and token; attention would send "
+        f"{attention['ring']:.3g} (ring) or {attention['all_to_all']:.3g} (all-to-all)",
+        "longest row": f"tokens by devices that divide it: {', '.join(longest)}",
+    }
 
 
 def _spelled(seconds: float) -> str:

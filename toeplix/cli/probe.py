@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toeplix.cli.devices import DeviceOption, chosen
 from toeplix.records import MAX_SEED
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ def probe(
         "runs/experiments"
     ),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: DeviceOption = "auto",
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="Of the frozen model: float32, bfloat16, float16, float64; auto: float32, as that of "
+            "the decoder, which is always float32."
+        ),
+    ] = "auto",
 ) -> None:
     """Measure how much of a text the hidden state of its last token retains.
 
@@ -54,10 +63,14 @@ def probe(
     how = text_probe.Probe(
         context=context, steps=steps, batch=batch, lr=lr, seed=seed, warmup=min(20, steps)
     )
+    where = chosen(device, dtype)
     checkpoint = text_probe.folder_of(checkpoint)
     text_probe.opened(checkpoint)  # fails before text is prepared
+    where.tell()
     store = text_probe.texts(checkpoint, data, work)
-    found = text_probe.probe(checkpoint, store, how, lambda line: print(line, file=sys.stderr))
+    found = text_probe.probe(
+        checkpoint, store, how, lambda line: print(line, file=sys.stderr), **where.options
+    )
     ours = text_probe.beside(results)
     if as_json:
         print(json.dumps({"model": found, "ours": ours}))
@@ -70,11 +83,10 @@ def probe(
 
 
 def _table(title: str, lines: "list[ProbeLine]") -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=120, highlight=False)
+    from toeplix.cli.tables import table_console
+
     table = Table(title=title)
     columns = ("encoder", "loss (nats)", "bits kept per token", "share", "accuracy")
     for number, column in enumerate(columns):
@@ -88,4 +100,4 @@ def _table(title: str, lines: "list[ProbeLine]") -> None:
         )
         cells = ["-" if value is None else f"{value:{form}}" for value, form in numbers]
         table.add_row(line["encoder"], *cells)
-    console.print(table)
+    table_console().print(table)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from toeplix.cli.devices import DeviceOption, DtypeOption, chosen
 from toeplix.files import printable
 
-KEY = "TOEPLIX_API_KEY"
-MAX_KEY, MAX_NAME = 4096, 256  # characters
+KEY = "TOEPLIX_API_KEY"  # as in toeplix.serving.limits, which needs the extra [serve]
 
 
 def serve(
@@ -35,22 +35,31 @@ def serve(
     drain: Annotated[
         float, typer.Option(min=1, help="Seconds to complete requests after SIGTERM.")
     ] = 60.0,
+    quantize: Annotated[
+        str | None,
+        typer.Option(help="Weights in int8 or bfloat16: less memory, faster decode steps in int8."),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="CPU threads of PyTorch.")
     ] = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
 ) -> None:
     """Serve a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health, /metrics."""
     try:
         from toeplix.serving.limits import Limits
         from toeplix.serving.listening import listen
         from toeplix.serving.server import check_exposure, run
-        from toeplix.serving.service import open_service
+        from toeplix.serving.service import check_name, open_service
+        from toeplix.training.allocator import keep_freed_memory
     except ModuleNotFoundError as problem:
         raise ValueError(f"{problem}: pip install 'toeplix[serve]'") from problem
 
     key = _key(key_file)
-    _check_name(name)
+    if name is not None:
+        check_name(name, "--name")
     check_exposure(host, key)
+    keep_freed_memory()
     if threads is not None:
         import torch
 
@@ -64,6 +73,7 @@ def serve(
         timeout=timeout,
         drain=drain,
     )
+    where = chosen(device, dtype)
     try:
         listening = listen(host, port)
     except OSError as problem:
@@ -72,7 +82,8 @@ def serve(
             f"{shown}:{port} cannot be had: {problem}; see --host and --port"
         ) from problem
     with listening:
-        service = open_service(checkpoint, name, limits)
+        service = open_service(checkpoint, name, limits, quantize, **where.options)
+        where.tell()
         run(
             service,
             listening,
@@ -82,26 +93,14 @@ def serve(
         )
 
 
-def _check_name(name: str | None) -> None:
-    """Raise ValueError if the name, which is part of every response, is not printable text."""
-    if name is not None and not (name.isprintable() and 0 < len(name) <= MAX_NAME):
-        shown = printable(name)[:80]
-        raise ValueError(f"--name {shown!r}: 1 to {MAX_NAME} printable characters are needed")
-
-
 def _key(file: Path | None) -> str | None:
     """Return the API key from a file or the environment, where other users do not see it."""
+    from toeplix.serving.limits import MAX_KEY, check_key
+
     if file is None:
         key = os.environ.get(KEY)
     else:
         with open(file, "rb") as opened:  # of any kind and size
             key = opened.read(MAX_KEY + 2).decode("latin-1")
-    if key is None:
-        return None
-    key = key.strip()
-    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()) or " " in key:
-        where = f"${KEY}" if file is None else printable(file)
-        raise ValueError(
-            f"{where} holds no key: one line of at most {MAX_KEY} printable ASCII characters is needed"
-        )
-    return key
+    where = f"${KEY}" if file is None else printable(file)
+    return None if key is None else check_key(key, where)

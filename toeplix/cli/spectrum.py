@@ -1,9 +1,18 @@
 """`toeplix spectrum`: spectral analysis of the filters of a checkpoint."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from toeplix.cli.devices import Placement, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from toeplix.reports.spectrum_rows import Row
 
 
 def spectrum(
@@ -28,16 +37,22 @@ def spectrum(
     errata: Annotated[
         bool, typer.Option("--errata", help="Print the errata of the paper's Table 1 instead.")
     ] = False,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Where dense matrices are decomposed, in float64 (so there is no --dtype, and no mps): "
+            "auto (cuda, else cpu), cpu, cuda, ... Indices are certified on the CPU."
+        ),
+    ] = "auto",
 ) -> None:
     """Certified indices, condition numbers and lags of every Toeplitz filter of a model.
 
+    Recurrent filters are analysed at all lags, and as matrices at the context of the model.
     Prints a table; writes figures (SVG and PNG), rows.json and index.html.
     """
-    from rich.console import Console
-    from rich.table import Table
+    from toeplix.cli.tables import table_console
 
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(width=200, highlight=False)
+    console = table_console()
     if errata:
         from toeplix.reports.errata import findings
 
@@ -50,28 +65,55 @@ def spectrum(
         raise typer.BadParameter("name a checkpoint: toeplix spectrum runs/mine/model")
     from toeplix.files import check_output
     from toeplix.reports import filters, spectrum_page, spectrum_rows
-    from toeplix.reports.spectrum_table import COLUMNS, cells
 
     _installed("scipy", *(["matplotlib"] if figures else []))
+    where = _placement(device)
     found, config = filters.read(checkpoint)
     folder = out or checkpoint / "spectrum"
     if figures:
         check_output(*spectrum_page.outputs(folder), overwrite=overwrite)
     start = filters.initialisation(config)
     with console.status("") as status:
-        rows = spectrum_rows.rows(found, start, lambda name: status.update(f"measuring {name}"))
-    table = Table(title=f"{checkpoint}: filters start as {start}")
-    for number, column in enumerate(COLUMNS):
-        last = number + 1 == len(COLUMNS)
-        table.add_column(column, justify="right" if number and not last else "left")
-    for row in rows:
-        table.add_row(*cells(row))
-    console.print(table)
+        rows = spectrum_rows.rows(
+            found, start, lambda name: status.update(f"measuring {name}"), where.device
+        )
+    where.tell()  # after what may fail, so that an error is one line
+    starts = ", ".join(dict.fromkeys(layer.start or start for layer in found))
+    console.print(f"{checkpoint}: filters start as {starts}", markup=False)
+    for table in tables(rows):
+        console.print(table)
     if figures:
         written = spectrum_page.write(
             found, rows, folder, str(checkpoint), config, overwrite=overwrite
         )
         console.print(f"{written} and, beside it, rows.json and the figures", markup=False)
+
+
+def tables(rows: "Sequence[Row]") -> "list[Table]":
+    """Return the tables of indices, of matrices and of lags, one row for each filter."""
+    from rich.table import Table
+
+    from toeplix.reports.spectrum_table import GROUPS, cells
+
+    found = []
+    for title, columns in GROUPS.items():
+        table = Table(title=title)
+        table.add_column("filter", overflow="fold")
+        for column in columns:
+            justify: Literal["left", "right"] = "left" if column in ("kind", "proof") else "right"
+            table.add_column(column, justify=justify)
+        for row in rows:
+            table.add_row(*cells(row, ("filter", *columns)))
+        found.append(table)
+    return found
+
+
+def _placement(name: str) -> Placement:
+    """Return a device with float64: an automatic choice leaves out those without."""
+    from toeplix.devices import AUTO, choose_device
+
+    without = name == AUTO and choose_device().type == "mps"
+    return chosen("cpu" if without else name, "float64")
 
 
 def _installed(*names: str) -> None:

@@ -21,9 +21,10 @@ VAL_FRACTION = 0.05  # of a store that is made here
 
 # What a field of Model means, in short; `Run` has it beside its fields.
 MODEL_HELP = {
-    "arch": "Architecture.",
+    "arch": "Architecture: the mixer of all blocks, or a model of Hugging Face.",
+    "blocks": "Mixers of a hybrid, repeated over the depth, separated by commas.",
     "vocab": "Tokens that it knows; default: those of the data.",
-    "context": "Tokens of a row, and taps of a filter.",
+    "context": "Tokens of a row, and taps of a free filter.",
     "dim": "Width.",
     "depth": "Blocks.",
     "heads": "Filters or attention heads side by side; 0: one filter for all channels.",
@@ -35,16 +36,23 @@ MODEL_HELP = {
     "tie_embeddings": "Share one matrix between the embedding and the output layer.",
     "dropout": "Share of activations that training drops.",
     "init": "How weights start.",
+    "filter": "toeplitz, lookup: a weight for every lag, or a few taps and decays.",
+    "decays": "toeplitz, lookup: decays of a recurrent filter.",
+    "free_taps": "toeplitz: first taps of a recurrent filter.",
+    "groups": "toeplitz: filters of a flat mixer, each for a share of the channels.",
     "kernels": "toeplitz: filters reading as many neighbouring channels.",
     "sequential": "toeplitz: layers in one mixer.",
     "frozen": "toeplitz: filters that are not trained.",
     "filter_init": "toeplitz: initial filters.",
     "gate": "toeplitz: multiply the mixer's output by a gate.",
+    "gate_bias": "toeplitz: initial bias of the gate.",
+    "keys": "lookup: channels of queries and keys in each head.",
+    "short_conv": "lookup: taps of the convolution before queries, keys and values.",
     "filter_hidden": "hyena: hidden width of the network that computes the filters.",
     "filter_features": "hyena: position features that this network reads.",
     "filter_frequency": "hyena: frequency of its sine activations.",
     "feature_map": "linear: feature map of queries and keys.",
-    "window": "window: positions that attention sees.",
+    "window": "window, attention: positions that attention sees.",
     "state_size": "mamba2: state size per channel.",
 }
 
@@ -104,6 +112,8 @@ def _train(
     if out is None:
         raise typer.BadParameter("--out DIR is needed: where the run is written")
     given = {key: value for key, value in settings.items() if value is not None}
+    if "blocks" in given:
+        given["blocks"] = tuple(name.strip() for name in given["blocks"].split(","))
     before = _from_file(config) if config else {}
     source = data or before.get("data")
     if source is None:
@@ -222,13 +232,18 @@ def _options() -> list[inspect.Parameter]:
         if panel == "Model" and field.name in MODEL_CHOICES:
             text = f"{text} One of {', '.join(MODEL_CHOICES[field.name])}."
         if field.name != "vocab":
-            text = f"{text} [dim]\\[default: {field.default}][/dim]"
+            text = f"{text} [dim]\\[default: {_shown(field.default)}][/dim]"
         option = typer.Option(help=text, rich_help_panel=panel, show_default=False)
-        kind: Any = Optional[field.type]  # noqa: UP045 - of a value, not of a type
+        plain = str if field.name == "blocks" else field.type
+        kind: Any = Optional[plain]  # noqa: UP045 - of a value, not of a type
         keyword = inspect.Parameter.KEYWORD_ONLY
         annotation = Annotated[kind, option]
         found.append(inspect.Parameter(field.name, keyword, default=None, annotation=annotation))
     return found
+
+
+def _shown(default: object) -> object:
+    return (",".join(default) or "none") if isinstance(default, tuple) else default
 
 
 def command() -> Callable[..., None]:

@@ -18,6 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from toeplix.checkpoint import is_checkpoint
+from toeplix.devices import AUTO, choose_device
 from toeplix.evaluation import paper
 from toeplix.evaluation.data import MissingData, dataset, sources
 from toeplix.evaluation.squad import singles
@@ -67,6 +71,7 @@ def evaluate(
     root: Path | None = None,
     batch: int | str = "auto",
     device: str | None = None,
+    dtype: torch.dtype | None = None,
     limit: int | None = None,
     available: bool = False,
     bootstrap: int = 100,
@@ -78,19 +83,21 @@ def evaluate(
         tasks: stock tasks, groups and tags, or `toeplix-paper`.
         root: directory of published files; None: read the hub's data.
         batch: rows of a batch; auto: depends on their length. Results do not depend on it.
-        device: cpu, cuda, ...
+        device: cpu, cuda, ...; None: chosen automatically.
+        dtype: of the weights; None: as they are stored.
         limit: evaluate only so many questions of each task.
         available: skip tasks without data instead of raising MissingData.
         bootstrap: number of bootstrap samples, for standard errors of metrics that are not means.
     """
     from lm_eval import simple_evaluate
 
-    _check(batch, device)
+    check_batch(batch)
+    where = choose_device(device or AUTO)
     report = Report()
     names = labels(models)
     known = manager(paper.expanded(tasks))
     # all models are opened first, so that a misspelt name does not fail after an hour
-    loaded = [open_model(model, batch=batch, device=device) for model in models]
+    loaded = [open_model(model, batch=batch, device=where, dtype=dtype) for model in models]
     with warnings.catch_warnings(), sources(root) as notes:
         warnings.simplefilter("ignore")  # from the libraries of the tasks
         ready = list(_ready(known, paper.expanded(tasks), available, report))
@@ -103,7 +110,7 @@ def evaluate(
                 task_manager=known,
                 num_fewshot=0,
                 batch_size=batch,
-                device=device,
+                device=str(where),
                 limit=limit,
                 bootstrap_iters=bootstrap,
             )
@@ -119,24 +126,20 @@ def evaluate(
     return report
 
 
-def _check(batch: int | str, device: str | None) -> None:
-    """Raise ValueError for values that the harness would misunderstand."""
-    import torch
-
+def check_batch(batch: int | str) -> None:
+    """Raise ValueError for a batch size that the harness would misunderstand."""
     from toeplix.evaluation.model import rows_of
 
     rows_of(batch)
-    if device is None:
-        return
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as problem:
-        raise ValueError(f"device {device!r} is unknown: cpu, cuda, cuda:1, ...") from problem
-    if kind != "cpu" and not getattr(torch, kind, torch.cuda).is_available():
-        raise ValueError(f"device {device!r} is not there: leave it out, or choose cpu")
 
 
-def open_model(name: str, *, batch: int | str = "auto", device: str | None = None) -> Any:
+def open_model(
+    name: str,
+    *,
+    batch: int | str = "auto",
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Any:
     """Return the harness's adapter of a toeplix checkpoint, of a Hugging Face model, or of `null`."""
     from toeplix.evaluation.model import Checkpoint
     from toeplix.evaluation.null_model import NullModel
@@ -149,13 +152,13 @@ def open_model(name: str, *, batch: int | str = "auto", device: str | None = Non
     if folder.is_dir() and not config.is_file():
         raise FileNotFoundError(f"{folder} is no checkpoint: there is no config.json in it")
     described = read_json(config) if config.is_file() else {}
-    if described.get("model_type") == "toeplix":
-        return Checkpoint(folder, batch_size=batch, device=device)
+    if is_checkpoint(described):
+        return Checkpoint(folder, batch_size=batch, device=device, dtype=dtype)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith(".")):
         raise FileNotFoundError(f"{name} does not exist")
     from toeplix.evaluation.huggingface import HuggingFaceModel
 
-    return HuggingFaceModel(name, batch_size=batch, device=device)
+    return HuggingFaceModel(name, batch_size=batch, device=device, dtype=dtype)
 
 
 def labels(models: Sequence[str]) -> list[str]:

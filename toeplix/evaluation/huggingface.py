@@ -10,6 +10,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
+from toeplix.devices import choose_device
 from toeplix.evaluation.model import NEW
 from toeplix.evaluation.truncation import Truncations, room
 
@@ -17,13 +18,24 @@ from toeplix.evaluation.truncation import Truncations, room
 class HuggingFaceModel(HFLM):  # type: ignore[misc]
     """A model by its name at the hub or by its directory."""
 
-    def __init__(self, pretrained: str, *, batch_size: int | str, device: str | None) -> None:
-        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    def __init__(
+        self,
+        pretrained: str,
+        *,
+        batch_size: int | str,
+        device: torch.device | None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        where = str(device or choose_device())
         # the search for the largest batch needs out-of-memory errors, which only GPUs raise reliably
         size = 8 if batch_size == "auto" and where == "cpu" else batch_size
         try:
             super().__init__(
-                pretrained=pretrained, trust_remote_code=False, batch_size=size, device=where
+                pretrained=pretrained,
+                trust_remote_code=False,
+                batch_size=size,
+                device=where,
+                dtype=dtype or "auto",
             )
         except Exception as problem:  # from the hub, the network or the files, of any class
             reason = str(problem).strip().partition("\n")[0] or type(problem).__name__

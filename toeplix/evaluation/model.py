@@ -21,6 +21,7 @@ from lm_eval.models.utils import postprocess_generated_text
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
+from toeplix.devices import AUTO, choose_device, choose_dtype
 from toeplix.evaluation.scoring import score
 from toeplix.evaluation.truncation import Truncations, room
 from toeplix.inference.generation import MAX_BATCH, complete
@@ -42,15 +43,17 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
         *,
         batch_size: int | str | None = "auto",
         max_batch_size: int | None = None,
-        device: str | None = None,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | str | None = None,
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        model, tokenizer, self.source = load_pretrained(pretrained)
-        if device is None or not torch.cuda.is_available():  # the harness asks for cuda:0 by itself
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._device = torch.device(device)
-        self.model: LanguageModel = model.to(self._device)
+        # by itself, the harness asks for cuda:0 also where there is none
+        asked = AUTO if device is None or str(device) == "cuda:0" else str(device)
+        self._device = choose_device(asked)
+        kind = choose_dtype(dtype, self._device) if isinstance(dtype, str) else dtype
+        model, tokenizer, self.source = load_pretrained(pretrained, device=self._device, dtype=kind)
+        self.model: LanguageModel = model
         self.tokens = tokenizer
         self.batch = rows_of(batch_size)
         self.max_length = max_length or model.config.context

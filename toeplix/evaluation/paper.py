@@ -188,7 +188,7 @@ def expanded(names: Iterable[str]) -> list[str]:
 
 
 def published_rows() -> list[dict[str, Any]]:
-    """Return the paper's values as in results/benchmarks/published.jsonl, one row per architecture."""
+    """Return the paper's values as in experiments/published/benchmarks.jsonl, a row per architecture."""
     archs = dict.fromkeys(arch for row in TABLE for arch in row.published)
     return [
         {

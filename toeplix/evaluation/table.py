@@ -46,7 +46,8 @@ def paper_table(rows: Sequence[dict[str, Any]]) -> Table | None:
         "* not the paper's questions"
     )
     for column in ("benchmark", "questions", *models, *PUBLISHED.values()):
-        drawn.add_column(column, justify="left" if column == "benchmark" else "right")
+        first = column == "benchmark"
+        drawn.add_column(column, justify="left" if first else "right", no_wrap=first)
     for line in paper.TABLE:
         scores = {name: score for name in models if (score := line.score(models[name]))}
         if not scores:

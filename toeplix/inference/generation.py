@@ -113,8 +113,8 @@ def prefill(
     """Read prompts, and return the logits of their last position (no others) and the state after it."""
     state = model.start()
     for part in tokens.split(chunk, dim=1):
-        features, state = model.advance(part, state)
-    return model.logits(features[:, -1:])[:, 0], state
+        features, state = model.advance(part, state, last=True)
+    return model.logits(features)[:, 0], state
 
 
 def _check(

@@ -6,12 +6,15 @@ model, tokenizer, directory = load_pretrained("runs/mine")    the same as "runs/
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from toeplix.checkpoint import WEIGHTS, load, require_numbers
 from toeplix.data import Tokenizer
-from toeplix.data.tokenizer import CONFIG
 from toeplix.files import reading
 from toeplix.inference.weight_layout import for_decoding
+from toeplix.mixers import quantized
 from toeplix.model import LanguageModel
+from toeplix.pretrained_files import TOKENIZER_CONFIG as CONFIG
 
 
 class Pretrained(NamedTuple):
@@ -30,15 +33,26 @@ def model_directory(directory: str | Path) -> Path:
 
 
 def load_pretrained(
-    directory: str | Path, *, decoding_layout: bool = False, finite: bool = False
+    directory: str | Path,
+    *,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    decoding_layout: bool = False,
+    finite: bool = False,
+    quantize: str | None = None,
 ) -> Pretrained:
     """Load a model and its tokenizer, ready for inference.
 
     Args:
         directory: of a run or of a model.
+        device: where it runs; None: the CPU.
+        dtype: of the weights; None: as they are stored.
         decoding_layout: lay out the weights for fast decoding on a CPU (see weight_layout.py).
         finite: refuse weights that are infinite or not a number.
+        quantize: store the weights of linear layers as this, "int8" or "bfloat16" (mixers/quantized.py).
     """
+    if quantize is not None:
+        quantized.check_scheme(quantize)
     folder = model_directory(directory)
     model = load(folder)
     with reading(folder / CONFIG, "copy the tokenizer again from where it came"):
@@ -49,6 +63,9 @@ def load_pretrained(
         )
     if finite:
         require_numbers(model, folder)
+    model.to(device=device, dtype=dtype)
+    if quantize is not None and quantize != quantized.quantization_of(model):
+        quantized.quantize(model, quantize)
     if decoding_layout:
         for_decoding(model)
     return Pretrained(model, tokenizer, folder)

@@ -9,6 +9,9 @@ on its job alone: it has its own position (ragged.py) and its own random numbers
     while scheduler.busy:
         for ticket, events in scheduler.turn().items(): ...
 
+Logits are copied to the host once a step for all rows, and sampled there: on an accelerator this is the
+one moment of a step at which the host waits.
+
 `generation.py` runs it to the end; the server's engine runs it in a thread. Jobs may be added from
 another thread than that of the turns, by one thread at a time.
 """
@@ -171,7 +174,7 @@ class Scheduler:
             left -= self._read(ticket)
             self._reading = None
         if self._running:
-            logits = self._batch.step([row.new[-1] for _, row in self._running])
+            logits = self._batch.step([row.new[-1] for _, row in self._running]).cpu()
             self.counts.steps += 1
             self.counts.row_steps += len(self._running)
             finite = _finite(logits)
@@ -221,11 +224,12 @@ class Scheduler:
         if first == 0:
             ticket.state = self.model.start()
         tokens = torch.tensor([prompt[first:last]], device=self.model.head.weight.device)
-        features, ticket.state = self.model.advance(tokens, ticket.state)
+        scored = ticket.job.echo_logprobs
+        features, ticket.state = self.model.advance(tokens, ticket.state, last=not scored)
         ticket.read = last
         self.counts.prompt_tokens += last - first
-        if ticket.job.echo_logprobs:
-            logits = self.model.logits(features)[0]
+        if scored:
+            logits = self.model.logits(features)[0].cpu()
             if not all(_finite(logits)):
                 self._not_finite(ticket, logits)
             # the last position of the prompt has no token after it
@@ -233,7 +237,7 @@ class Scheduler:
             top = ticket.job.top_logprobs or 0
             ticket.scores += [_score(*pair, top) for pair in zip(logits, after, strict=False)]
         if last == len(prompt):
-            logits = self.model.logits(features[:, -1:])[:, 0]
+            logits = self.model.logits(features[:, -1:])[:, 0].cpu()
             self._join(ticket, logits[0], _finite(logits)[0])
         return last - first
 

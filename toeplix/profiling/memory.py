@@ -19,11 +19,16 @@ def activation_bytes(config: Model, batch: int, time: int) -> int:
     known = ARCHITECTURES[config.arch].saved_activations(config)
     if known is not None:
         return batch * time * (4 * known + 8)  # and the tokens, in int64
+    cycle = max(1, len(config.blocks))  # blocks of a hybrid are counted by whole cycles
+    shallow = (config.depth - 1) % cycle + 1
     (few, few_deeper), (more, more_deeper) = (
-        [count_saved_bytes(replace(config, depth=depth), size, time) for depth in (1, 2)]
+        [
+            count_saved_bytes(replace(config, depth=d), size, time)
+            for d in (shallow, shallow + cycle)
+        ]
         for size in (2, 3)
     )
-    deeper, larger = config.depth - 1, batch - 2
+    deeper, larger = (config.depth - shallow) // cycle, batch - 2
     cross = more_deeper - more - few_deeper + few
     return few + deeper * (few_deeper - few) + larger * (more - few) + deeper * larger * cross
 

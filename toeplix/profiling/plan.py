@@ -1,21 +1,31 @@
 """The estimated cost of a run: parameters, FLOPs, memory, time, and the path of the operator.
 
-Time is FLOPs divided by the throughput that the hardware reaches, `peak` times `efficiency`. The
-efficiency of small models is low: the paper's own throughput on two H100 (9.30 steps per second at width
-512, 5.25 at 1024) is 7% and 15% of their peak in bfloat16. On a CPU the peak is the throughput of a
-float32 matmul, measured when the plan is made.
+Time is FLOPs divided by the throughput that the hardware reaches, `peak` times `efficiency`. `HARDWARE`
+is the only place of the assumed efficiencies, and a plan says which one it used. The efficiency of small
+models in half precision is low: the paper's own throughput on two H100 (9.30 steps per second at width
+512, 5.25 at 1024) is 7% and 15% of their peak in bfloat16. In float32, whose peak is 15 times lower, the
+share of the roofline (`roofline.py`) is assumed. On a CPU the peak is the throughput of a float32 matmul,
+measured when the plan is made.
+
+For GPUs with a roofline (`roofline.py`) the operator of one layer is estimated too, by path.
 """
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
 from toeplix.architectures import ARCHITECTURES, forward_flops, parameters, state_bytes
+from toeplix.config import Model
 from toeplix.ops import dispatch
-from toeplix.profiling import timing
+from toeplix.profiling import roofline, timing
+from toeplix.profiling.chunk_roofline import lookup_kernels, recurrent_kernels
 from toeplix.profiling.memory import activation_bytes
+from toeplix.profiling.sequence_plan import attention_bytes, exchanged_bytes, longest_contexts
+from toeplix.training.preflight import check_division
 from toeplix.training.run import Run
 
 STATE_BYTES = 16  # per parameter: weight, gradient and optimizer state of AdamW, in float32
+COUNTED_POSITIONS = 512  # of a divided sequence whose activations are counted
 GATHERED_BYTES = 8  # per parameter of a gathered block under fsdp: weight and gradient
 
 
@@ -26,27 +36,47 @@ class Hardware:
     kind: str = "cuda"  # as PyTorch names it
     peak: dict[str, float]  # FLOP/s by precision
     memory: float  # bytes
-    efficiency: float  # default fraction of the peak that training reaches
+    efficiency: dict[str, float]  # by precision: assumed fraction of the peak that training reaches
+    basis: dict[str, str]  # by precision: what the assumed efficiency rests on
+    gpu: roofline.GPU | None = None  # for estimates of the operator
+
+
+GUESS = "a guess"
+PAPER = "from the paper's throughput"
+ROOFLINE = "assumed, as in the roofline"
+
+
+def _gpu(name: str, half: float, basis: str) -> Hardware:
+    """Return a GPU with a roofline, and its assumed efficiency in half precision."""
+    gpu = roofline.GPUS[name]
+    precisions = dict.fromkeys(gpu.peak, half) | {"float32": roofline.ATTAINED_COMPUTE}
+    bases = dict.fromkeys(gpu.peak, basis) | {"float32": ROOFLINE}
+    return Hardware(peak=gpu.peak, memory=80e9, efficiency=precisions, basis=bases, gpu=gpu)
 
 
 HARDWARE: dict[str, Hardware] = {
-    "h100": Hardware(
-        peak={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12}, memory=80e9, efficiency=0.1
+    "h100": _gpu("h100", 0.07, PAPER),
+    "a100": _gpu("a100", 0.1, GUESS),
+    "v100": Hardware(
+        peak={"float32": 15.7e12, "float16": 125e12},
+        memory=32e9,
+        efficiency={"float32": roofline.ATTAINED_COMPUTE, "float16": 0.1},
+        basis={"float32": ROOFLINE, "float16": GUESS},
     ),
-    "a100": Hardware(
-        peak={"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12},
-        memory=80e9,
-        efficiency=0.2,
-    ),
-    "v100": Hardware(peak={"float32": 15.7e12, "float16": 125e12}, memory=32e9, efficiency=0.2),
 }
 
 
 def this_cpu() -> Hardware:
     """Measure the peak of this CPU; training was found to reach about 0.7 of it."""
     peak = timing.machine_limits().sgemm_gflops * 1e9
-    peaks = {"float32": peak, "bfloat16": peak}
-    return Hardware(kind="cpu", peak=peaks, memory=_memory(), efficiency=0.7)
+    precisions = ("float32", "bfloat16")
+    return Hardware(
+        kind="cpu",
+        peak=dict.fromkeys(precisions, peak),
+        memory=_memory(),
+        efficiency=dict.fromkeys(precisions, 0.7),
+        basis=dict.fromkeys(precisions, "assumed; the peak is measured"),
+    )
 
 
 def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -> dict[str, Any]:
@@ -57,23 +87,17 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
         raise ValueError(
             f"this hardware has no {run.precision}: choose one of {', '.join(hardware.peak)}"
         )
-    share = hardware.efficiency if efficiency is None else efficiency
+    assumed = efficiency is None
+    share = hardware.efficiency[run.precision] if efficiency is None else efficiency
     if not 0 < share <= 1:
         raise ValueError(f"efficiency={share} must be in (0, 1]")
-    model, rows = run.model, run.batch * run.grad_accum_steps * devices
+    model, sequence = run.model, _sequence_devices(run, devices)
+    rows = run.batch * run.grad_accum_steps * devices // sequence
     tokens = rows * model.context
     forward = rows * forward_flops(model, model.context)
     step = forward * (4 if run.gradient_checkpointing else 3)
-    weights = parameters(model) * STATE_BYTES
-    if run.parallel == "fsdp":
-        weights = _divided(run, devices)
-    kept = activation_bytes(model, max(2, run.batch), model.context)
-    if run.gradient_checkpointing:  # the inputs of blocks, and the insides of one
-        inputs = 4 * run.batch * model.context * model.dim * model.depth
-        kept = kept // model.depth + inputs
-    if run.precision != "float32":
-        kept = kept * 5 // 8  # most activations are half as large; norms and filters stay float32
-    return {
+    weights, kept = _weights(run, devices), _activations(run, sequence)
+    found = {
         "parameters": parameters(model),
         "tokens_per_step": tokens,
         "tokens": tokens * run.steps,
@@ -83,21 +107,76 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
         "activation_bytes": kept,
         "device_bytes": hardware.memory,
         "fits": weights + kept < hardware.memory,
+        "efficiency": share,
+        "efficiency_basis": hardware.basis[run.precision] if assumed else "given",
+        "peak_flops_per_second": hardware.peak[run.precision],
         "seconds_per_step": step / (hardware.peak[run.precision] * share * devices),
         "seconds": step * run.steps / (hardware.peak[run.precision] * share * devices),
         "path": _path(run, hardware.kind),
+        "operator_estimates": _operator(run, hardware.gpu),
         "decode_bytes": state_bytes(model, model.context),
         "decode_flops_per_token": 2 * parameters(model),
     }
+    return found | _division(run, hardware, devices, sequence) if sequence > 1 else found
+
+
+def _sequence_devices(run: Run, devices: int) -> int:
+    """Return how many devices divide a sequence."""
+    check_division(run)
+    sequence = (run.sequence_processes or devices) if run.divides_sequences else 1
+    if devices % sequence:
+        raise ValueError(
+            f"sequence_processes={sequence} does not divide devices={devices}: choose a divisor"
+        )
+    return sequence
+
+
+def _division(run: Run, hardware: Hardware, devices: int, sequence: int) -> dict[str, Any]:
+    """Return what dividing sequences costs and allows."""
+
+    def used(run: Run, count: int) -> float:
+        return _weights(run, count) + _activations(run, count)
+
+    return {
+        "sequence_devices": sequence,
+        "exchanged_bytes": exchanged_bytes(run.model, sequence),
+        "attention_exchanged_bytes": attention_bytes(run.model.dim, sequence),
+        "longest_contexts": longest_contexts(run, hardware.memory, sequence, used),
+    }
+
+
+def _weights(run: Run, devices: int) -> int:
+    if run.parallel.endswith("fsdp"):
+        return _divided(run, devices)
+    return parameters(run.model) * STATE_BYTES
+
+
+def _activations(run: Run, sequence: int) -> int:
+    """Return the bytes that a device keeps for the backward pass of its positions."""
+    model, time = run.model, -(-run.model.context // sequence)
+    if sequence == 1 and not run.divides_sequences:
+        kept = activation_bytes(model, max(2, run.batch), time)
+    else:  # linear in the positions, which may be too many to count on a model
+        counted = min(time, COUNTED_POSITIONS)
+        kept = _counted(replace(model, context=counted), run.batch) * time // counted
+    if run.gradient_checkpointing:  # the inputs of blocks, and the insides of one
+        inputs = 4 * run.batch * time * model.dim * model.depth
+        kept = kept // model.depth + inputs
+    if run.precision != "float32":
+        kept = kept * 5 // 8  # most activations are half as large; norms and filters stay float32
+    return kept
+
+
+@functools.lru_cache(maxsize=64)
+def _counted(model: Model, batch: int) -> int:
+    return activation_bytes(model, batch, model.context)
 
 
 def _divided(run: Run, devices: int) -> int:
     """Return the bytes of weights under fsdp: the shard of a device, and the blocks that it gathers."""
     model = run.model
-    everything = gathered = parameters(model)
-    if ARCHITECTURES[model.arch].sharded_by_block:  # embeddings and two blocks
-        gathered = parameters(replace(model, depth=min(2, model.depth)))
-    return everything * STATE_BYTES // devices + GATHERED_BYTES * gathered
+    gathered = ARCHITECTURES[model.arch].gathered_parameters(model)
+    return parameters(model) * STATE_BYTES // devices + GATHERED_BYTES * gathered
 
 
 def _path(run: Run, device: str) -> str:
@@ -108,7 +187,32 @@ def _path(run: Run, device: str) -> str:
         return "none: no long filters"
     columns = run.batch * model.dim // heads
     rule = dispatch.current_rule() if device == "cpu" else dispatch.RULE
-    return dispatch.choose(dispatch.AUTO, device, model.context, columns, rule)
+    kind = dispatch.kind_of(device, roofline.ITEM_BYTES[run.precision])
+    return dispatch.choose(dispatch.AUTO, kind, model.context, columns, rule)
+
+
+def _operator(run: Run, gpu: roofline.GPU | None) -> list[dict[str, Any]]:
+    """Return estimates of a layer of each kind, forward and backward, for a GPU with a roofline."""
+    model = run.model
+    heads = ARCHITECTURES[model.arch].filter_heads(model)
+    if gpu is None or heads == 0:
+        return []
+    shape = roofline.Shape(run.batch, model.context, heads, model.dim // heads)
+    kinds = {"toeplitz", "lookup"} & set(model.mixers)
+    if model.filter == "free" or not kinds:
+        return [dict(vars(each)) for each in roofline.estimates(shape, run.precision, gpu)]
+    found = []
+    if "toeplitz" in kinds:
+        own = model.heads or model.groups
+        shape = roofline.Shape(run.batch, model.context, own, model.dim // own)
+        found += recurrent_kernels(shape, model.free_taps, model.decays, run.precision, gpu)
+        # what free filters of this length would need without kernels
+        found.append(roofline.fft_path(shape, run.precision, gpu))
+    if "lookup" in kinds:
+        own = model.attention_heads
+        shape = roofline.Shape(run.batch, model.context, own, model.dim // own)
+        found += lookup_kernels(shape, model.keys, model.decays, run.precision, gpu)
+    return [dict(vars(each)) for each in found]
 
 
 def _memory() -> float:

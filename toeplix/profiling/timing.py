@@ -32,7 +32,7 @@ def interleaved(
     contender stops after `least` rounds while the others continue.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    last = {name: _seconds(call) for name, call in contenders.items()}
+    last = {name: seconds_of(call) for name, call in contenders.items()}
     spent = dict.fromkeys(contenders, 0.0)
     running = dict(contenders)
     while running:
@@ -40,7 +40,7 @@ def interleaved(
             quick = last[name] < QUICK_CALL_SECONDS
             if quick:
                 call()
-            burst = [_seconds(call) for _ in range(QUICK_CALLS_PER_ROUND if quick else 1)]
+            burst = [seconds_of(call) for _ in range(QUICK_CALLS_PER_ROUND if quick else 1)]
             last[name] = statistics.median(burst)
             taken = times[name]
             taken.append(last[name])
@@ -50,11 +50,12 @@ def interleaved(
     return times
 
 
-def _seconds(call: Contender) -> float:
-    _synchronize()
+def seconds_of(call: Contender) -> float:
+    """Return the wall time of a call, with all that it leaves for the device to do."""
+    synchronize()
     start = time.perf_counter()
     call()
-    _synchronize()
+    synchronize()
     return time.perf_counter() - start
 
 
@@ -71,10 +72,11 @@ class Limits(NamedTuple):
     copy_gbytes: float
 
 
-def machine_limits(device: str = "cpu", size: int = 1536) -> Limits:
+def machine_limits(device: str | None = None, size: int = 1536) -> Limits:
     """Measure float32 matmul, and copying memory that does not fit into a cache; the best of several."""
-    a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    source = torch.randn(2**25, device=device)
+    made: dict[str, Any] = {"device": device, "dtype": torch.float32}
+    a, b = (torch.randn(size, size, **made) for _ in range(2))
+    source = torch.randn(2**25, **made)
     target = torch.empty_like(source)
     times = interleaved({"gemm": lambda: a @ b, "copy": lambda: target.copy_(source)}, seconds=0.5)
     return Limits(
@@ -83,29 +85,64 @@ def machine_limits(device: str = "cpu", size: int = 1536) -> Limits:
     )
 
 
-def peak_extra_bytes(function: Callable[..., object], *arguments: Any) -> int | None:
+class Cost(NamedTuple):
+    """What one call took, in a process of its own."""
+
+    seconds: float
+    cpu_seconds: float  # of all threads: comparable on a machine that does other work too
+    peak_bytes: int | None  # beyond the memory in use before; None on systems other than Linux
+
+
+def cost_apart(function: Callable[..., Contender], *arguments: Any) -> Cost:
+    """Return the cost of one call in a new process; arguments are those of `peak_extra_bytes`."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_cost, (function, arguments, torch.get_default_dtype()))
+
+
+def peak_extra_bytes(function: Callable[..., Contender], *arguments: Any) -> int | None:
     """Return the peak memory of a call beyond the memory in use before it, measured in a new process.
 
     `function(*arguments)` prepares the inputs and returns the callable that is measured, so that inputs
-    are not counted. The result is None on systems other than Linux.
+    are not counted. On CUDA it is what PyTorch's allocator counts, in this process. The result is None on
+    systems other than Linux, and on other devices.
     """
-    if not sys.platform.startswith("linux"):
+    device = torch.get_default_device().type
+    if device == "cuda":
+        return _peak_on_cuda(function(*arguments))
+    if device != "cpu" or not sys.platform.startswith("linux"):
         return None
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        return pool.apply(_peak, (function, arguments))
+    return cost_apart(function, *arguments).peak_bytes
 
 
-def _peak(function: Callable[..., Contender], arguments: tuple[Any, ...]) -> int:
-    call = function(*arguments)
-    gc.collect()
-    with open("/proc/self/clear_refs", "w") as control:
-        control.write("5")  # resets the high-water mark of resident memory
-    before = _status("VmRSS")
+def _peak_on_cuda(call: Contender) -> int:
+    synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
     kept = call()
-    peak = _status("VmHWM")
+    synchronize()
+    peak = torch.cuda.max_memory_allocated()
     del kept
     return max(0, peak - before)
+
+
+def _cost(
+    function: Callable[..., Contender], arguments: tuple[Any, ...], dtype: torch.dtype
+) -> Cost:
+    torch.set_default_dtype(dtype)
+    call = function(*arguments)
+    gc.collect()
+    linux, before = sys.platform.startswith("linux"), 0
+    if linux:
+        with open("/proc/self/clear_refs", "w") as control:
+            control.write("5")  # resets the high-water mark of resident memory
+        before = _status("VmRSS")
+    cpu, start = time.process_time(), time.perf_counter()
+    kept = call()
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
+    peak = max(0, _status("VmHWM") - before) if linux else None
+    del kept
+    return Cost(seconds, cpu_seconds, peak)
 
 
 def _status(field: str) -> int:
@@ -116,15 +153,21 @@ def _status(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+def synchronize() -> None:
+    """Wait until the accelerator, if there is one, has done all its work."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
 
 
-def describe_machine(device: str = "cpu") -> dict[str, object]:
-    """Return device, threads, PyTorch version and CPU capability, to be stored with measurements."""
+def describe_machine(device: str | None = None) -> dict[str, object]:
+    """Return device, threads, PyTorch version and CPU capability, to be stored with measurements.
+
+    None: the device that tensors are made on by default.
+    """
+    device = device or torch.get_default_device().type
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -132,4 +175,7 @@ def describe_machine(device: str = "cpu") -> dict[str, object]:
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    """Return noise that depends on the seed only, on the default device and in the default dtype."""
+    generator = torch.Generator().manual_seed(seed)
+    made = torch.randn(*shape, generator=generator, device="cpu", dtype=torch.float32)
+    return made.to(torch.get_default_device(), torch.get_default_dtype())

@@ -28,9 +28,15 @@ from toeplix.serving.service import Service
 DEFAULT_MAX_TOKENS = 16  # of a completion without `max_tokens`, as at OpenAI
 
 
-def application(service: Service, *, key: str | None = None, local: bool = True) -> FastAPI:
-    """Return the ASGI application; `local`: accept only requests to this machine's loopback names."""
-    app = FastAPI(title="toeplix", docs_url=None, redoc_url=None, redirect_slashes=False)
+def application(
+    service: Service, *, key: str | None = None, local: bool = True, lifespan: Any = None
+) -> FastAPI:
+    """Return the ASGI application; `local`: accept only requests to this machine's loopback names.
+
+    `lifespan` is Starlette's: what starts and ends with the event loop of another server than ours.
+    """
+    about: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
+    app = FastAPI(title="toeplix", lifespan=lifespan, **about)
     limits = service.limits
     app.openapi = functools.partial(document, app, service, secured=key is not None)  # type: ignore[method-assign]
     app.add_middleware(Gate, limits=limits, key=key, local=local)

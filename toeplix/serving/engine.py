@@ -52,6 +52,11 @@ class Engine:
     def counts(self) -> Counts:
         return self._scheduler.counts
 
+    @property
+    def alive(self) -> bool:
+        """Whether the engine's thread runs; it should until `close`."""
+        return self._thread.is_alive()
+
     def submit(
         self, jobs: Sequence[Job], deliver: Callable[[Ticket, list[Event]], object]
     ) -> list[Ticket]:

@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toeplix.serving.host_guard import LOOPBACK, is_allowed_host
 
+KEY = "TOEPLIX_API_KEY"  # the environment variable with the API key
+MAX_KEY = 4096  # characters
 PATHS_WITHOUT_KEY = ("/health",)
 MAX_SECONDS = 7 * 24 * 3600
 MAX_OF = {
@@ -46,6 +48,16 @@ class Limits:
             value, most = getattr(self, each.name), MAX_OF.get(each.name, MAX_SECONDS)
             if not 0 < value <= most:  # nor NaN
                 raise ValueError(f"{each.name}={value} must be in (0, {most:,}]")
+
+
+def check_key(key: str, where: str) -> str:
+    """Return the API key without surrounding space; `where` it comes from is named by the error."""
+    key = key.strip()
+    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()) or " " in key:
+        raise ValueError(
+            f"{where} holds no key: one line of at most {MAX_KEY} printable ASCII characters is needed"
+        )
+    return key
 
 
 class RequestError(HTTPException):

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toeplix.data.tokenizer import CONFIG, Tokenizer
+from toeplix.data.tokenizer import Tokenizer
 from toeplix.files import DamagedFile, printable, read_json, reading
+from toeplix.pretrained_files import TOKENIZER_CONFIG as CONFIG
 from toeplix.serving.limits import RequestError
 
 PLAIN = (

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from toeplix.data import Tokenizer
 from toeplix.files import printable
 from toeplix.inference.loading import load_pretrained
@@ -12,6 +14,8 @@ from toeplix.serving.limits import Limits
 from toeplix.serving.metrics import Metrics
 from toeplix.serving.prompts import Conversations, conversations_of, end_tokens
 from toeplix.serving.requests import Asked, Chat
+
+MAX_NAME = 256  # characters
 
 
 @dataclass(kw_only=True)
@@ -35,10 +39,20 @@ class Service:
         self.engine.close()
 
 
-def open_service(directory: Path, name: str | None = None, limits: Limits | None = None) -> Service:
-    """Load a checkpoint with its tokenizer and start the engine."""
+def open_service(
+    directory: Path,
+    name: str | None = None,
+    limits: Limits | None = None,
+    quantize: str | None = None,
+    *,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Service:
+    """Load a checkpoint with its tokenizer, quantize its weights if asked to, and start the engine."""
     limits = limits or Limits()
-    model, tokenizer, directory = load_pretrained(directory, decoding_layout=True)
+    model, tokenizer, directory = load_pretrained(
+        directory, device=device, dtype=dtype, decoding_layout=True, quantize=quantize
+    )
     conversations = conversations_of(directory, tokenizer)
     ends = end_tokens(directory, tokenizer, model.config.vocab)
     metrics = Metrics()
@@ -60,6 +74,13 @@ def open_service(directory: Path, name: str | None = None, limits: Limits | None
         metrics=metrics,
         began=int((directory / "model.safetensors").stat().st_mtime),
     )
+
+
+def check_name(name: str, where: str) -> None:
+    """Raise ValueError if the name, which is part of every response, is not printable text."""
+    if not (name.isprintable() and 0 < len(name) <= MAX_NAME):
+        shown = printable(name)[:80]
+        raise ValueError(f"{where} {shown!r}: 1 to {MAX_NAME} printable characters are needed")
 
 
 def named(directory: Path) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
 from toeplix.ops.decoding.history import History
 from toeplix.ops.decoding.online import Online
 from toeplix.profiling import timing
+from toeplix.profiling.progress import tracked
 
 CONTEXTS = (512, 2048, 8192, 32768)
 TIMED_STEPS = 24  # steps timed at full context
@@ -25,7 +25,7 @@ TIMED_STEPS = 24  # steps timed at full context
 
 def decoding_rows(console: Console, dim: int = 512) -> list[dict[str, Any]]:
     rows = []
-    for context in track(CONTEXTS, "decoding", console=console, transient=True):
+    for context in tracked(CONTEXTS, "decoding", console):
         kernel = timing.randn(1, context, seed=1) / context**0.5
         x = timing.randn(1, context, 1, dim)
         seconds = {
@@ -71,6 +71,7 @@ def _concatenating(kernel: Tensor, x: Tensor) -> float:
         history = torch.cat([history, x[:, position : position + 1]], 1)
         weights = kernel[:, : history.shape[1]].flip(-1)
         torch.einsum("hs,bshc->bhc", weights, history)
+        timing.synchronize()
         taken.append(time.perf_counter() - start)
     return statistics.median(taken)
 
@@ -82,6 +83,7 @@ def _reading(kernel: Tensor, x: Tensor) -> float:
     for position in range(past, x.shape[1]):
         start = time.perf_counter()
         state.step(x[:, position])
+        timing.synchronize()
         taken.append(time.perf_counter() - start)
     return statistics.median(taken)
 
@@ -93,5 +95,6 @@ def _whole_run(kernel: Tensor, x: Tensor) -> float:
         start = time.perf_counter()
         for position in range(x.shape[1]):
             state.step(x[:, position])
+        timing.synchronize()
         taken = time.perf_counter() - start
     return taken / x.shape[1]

@@ -23,6 +23,7 @@ from toeplix.data import Tokenizer
 from toeplix.evaluation.formats import arc
 from toeplix.evaluation.scoring import POSITIONS
 from toeplix.profiling import timing
+from toeplix.profiling.progress import announce
 
 Question = tuple[str, list[str]]
 
@@ -62,7 +63,8 @@ def measure(folder: Path, asked: list[Question], rounds: int) -> dict[str, Any]:
 
     from toeplix.evaluation.model import Checkpoint
 
-    lm = Checkpoint(folder)
+    where = torch.get_default_device()
+    lm = Checkpoint(folder, device=where, dtype=torch.get_default_dtype())
     requests = [
         Instance(
             request_type="loglikelihood",
@@ -83,10 +85,11 @@ def measure(folder: Path, asked: list[Question], rounds: int) -> dict[str, Any]:
         "toeplix": lambda: lm.loglikelihood(requests, disable_tqdm=True),
         "forward": lambda: [lm.model(tokens) for tokens, _ in _padded(rows)],
         "forward, scored": lambda: [
-            lm.model.logits(lm.model.features(tokens)[scored][None])
+            lm.model.logits(lm.model.features(tokens)[scored.to(tokens.device)][None])
             for tokens, scored in _padded(rows)
         ],
     }
+    announce(f"{len(requests)} requests, {len(contenders)} contenders, {rounds + 1} rounds")
     with torch.no_grad():
         times = timing.interleaved(contenders, seconds=0, least=rounds, most=rounds)
     return {
@@ -107,12 +110,12 @@ def _padded(rows: list[tuple[list[int], int]]) -> Iterator[tuple[torch.Tensor, t
         width = len(rows[first][0])
         part = rows[first : first + max(1, POSITIONS // width)]
         first += len(part)
-        tokens = torch.zeros(len(part), width, dtype=torch.long)
-        scored = torch.zeros(len(part), width, dtype=torch.bool)
+        tokens = torch.zeros(len(part), width, dtype=torch.long, device="cpu")
+        scored = torch.zeros(len(part), width, dtype=torch.bool, device="cpu")
         for place, (row, count) in enumerate(part):
-            tokens[place, : len(row)] = torch.tensor(row)
+            tokens[place, : len(row)] = torch.tensor(row, device="cpu")
             scored[place, len(row) - count : len(row)] = True
-        yield tokens, scored
+        yield tokens.to(torch.get_default_device()), scored
 
 
 def table(report: dict[str, Any]) -> Table:

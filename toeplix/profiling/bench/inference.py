@@ -1,7 +1,8 @@
 """`toeplix bench prefill` and `toeplix bench decode`: prefill and decoding of whole models, batch 1.
 
-prefill    time until the first new token and the decoding state are computed, compared with Hugging
-           Face's Llama (SDPA, with KV cache) of the same width and depth
+prefill    time until the first new token and the decoding state are computed by the default model, in
+           chunks as in `toeplix generate`, compared with Hugging Face's Llama (SDPA, with KV cache) of
+           the same width and depth, which reads the prompt at once
 decode     milliseconds per token after a long prompt, for four decoding states:
            near-linear (ours), a preallocated history, a history that is concatenated and contracted
            at every step, and Llama's KV cache
@@ -11,7 +12,6 @@ the middle of its largest tiles, when tiles of every size are in progress.
 """
 
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,20 +19,23 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
 from toeplix.architectures import build
 from toeplix.backbones.huggingface import CacheState
-from toeplix.config import Model
+from toeplix.config import HYBRID, Model
 from toeplix.inference.generation import prefill
 from toeplix.inference.weight_layout import for_decoding
-from toeplix.mixers.filter import FilterBank, FilterState
+from toeplix.mixers.filter import Filter
+from toeplix.mixers.filter_bank import FilterBank, FilterState
 from toeplix.mixers.toeplitz import ToeplitzMixer
 from toeplix.model import LanguageModel, MixerLM, MixerState
 from toeplix.profiling import timing
+from toeplix.profiling.progress import tracked
+from toeplix.training.allocator import keep_freed_memory
 
+CHUNK = 2048  # positions of a prompt that our model reads at once, as `generate` does
 STEPS = 1024  # timed tokens of near-linear decoding
 SOME = 24  # timed tokens of the others, whose decode steps all have the same cost
 WAYS = ("near-linear", "history", "concatenate", "llama")
@@ -41,15 +44,15 @@ WAYS = ("near-linear", "history", "concatenate", "llama")
 def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) -> Any:
     """Measure seconds and peak memory of prefill; ratios are Llama's divided by ours."""
     rows: list[dict[str, Any]] = []
-    for tokens in track(times, "prefill", console=console, transient=True):
-        calls = {arch: reader(arch, tokens, dim, depth) for arch in ("toeplitz", "llama")}
+    for tokens in tracked(times, "prefill", console):
+        calls = {arch: reader(arch, tokens, dim, depth) for arch in (HYBRID, "llama")}
         taken = timing.interleaved(calls, seconds=2.0, least=1, most=5)
         peaks = {arch: timing.peak_extra_bytes(reader, arch, tokens, dim, depth) for arch in calls}
         rows.append(
             {
                 "tokens": tokens,
                 "seconds": {arch: round(statistics.median(s), 3) for arch, s in taken.items()},
-                "ratio": round(timing.median_ratio(taken["llama"], taken["toeplitz"]), 2),
+                "ratio": round(timing.median_ratio(taken["llama"], taken[HYBRID]), 2),
                 "peak_bytes": peaks,
             }
         )
@@ -58,10 +61,10 @@ def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) ->
     for column in ("tokens", "ours, s", "Llama, s", "ratio", "ours, GiB", "Llama, GiB"):
         drawn.add_column(column, justify="right")
     for row in rows:
-        most = (row["peak_bytes"][arch] for arch in ("toeplitz", "llama"))
+        most = (row["peak_bytes"][arch] for arch in (HYBRID, "llama"))
         drawn.add_row(
             str(row["tokens"]),
-            *(f"{row['seconds'][arch]:.2f}" for arch in ("toeplitz", "llama")),
+            *(f"{row['seconds'][arch]:.2f}" for arch in (HYBRID, "llama")),
             f"{row['ratio']:.1f}",
             *("" if peak is None else f"{peak / 2**30:.2f}" for peak in most),
         )
@@ -72,13 +75,14 @@ def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) ->
 
 def reader(arch: str, length: int, dim: int, depth: int) -> Callable[[], object]:
     """Return a function that prefills a prompt and returns the state, so that its memory counts."""
+    keep_freed_memory()  # as `toeplix generate` and `toeplix serve` do
     torch.manual_seed(0)
     model = build(Model(arch=arch, dim=dim, depth=depth, context=length)).eval()
     tokens = torch.randint(model.config.vocab, (1, length))
 
     @torch.no_grad()
     def read() -> object:
-        return prefill(model, tokens, length)
+        return prefill(model, tokens, CHUNK if arch == HYBRID else length)
 
     return read
 
@@ -87,9 +91,9 @@ def decoding_rows(console: Console, *, contexts: list[int], dim: int, depth: int
     """Measure milliseconds per token (median, mean, maximum) after `context` positions."""
     rows = []
     for context in contexts:
-        for way in track(WAYS, f"decoding at {context}", console=console, transient=True):
+        for way in tracked(WAYS, f"decoding at {context}", console):
             step = stepper(way, context, dim, depth)
-            taken = [_seconds(step) for _ in range(STEPS if way == WAYS[0] else SOME)]
+            taken = [timing.seconds_of(step) for _ in range(STEPS if way == WAYS[0] else SOME)]
             taken = taken[8:]  # warmup: the spectra of filters are computed at their first use
             rows.append(
                 {
@@ -135,6 +139,8 @@ def ready(way: str, context: int, dim: int, depth: int) -> tuple[LanguageModel, 
     torch.manual_seed(0)
     arch = way if way in ("llama", "mamba2") else "toeplitz"
     config = Model(arch=arch, dim=dim, depth=depth, context=context)
+    if arch == "toeplitz":
+        config = replace(config, filter="free")
     if arch == "mamba2":
         config = replace(config, state_size=dim // 2)
     model = build(config).eval()
@@ -142,16 +148,11 @@ def ready(way: str, context: int, dim: int, depth: int) -> tuple[LanguageModel, 
     if arch == "mamba2":  # the size of its state does not depend on the context
         return model, model.step(torch.zeros(1, 1, dtype=torch.long), None)[1]
     state = _llama_state(model, context) if way == "llama" else mixer_state(way, model, context)
-    if way == WAYS[0] and state.bank.decoder is not None:
-        # blocks of every size end with the next token; the values of the state do not matter here
-        state.bank.decoder.position = 2 * context - 1
+    if way == WAYS[0]:
+        for one in state.bank.decoders:
+            # blocks of every size end with the next token; the values of the state do not matter here
+            one.position = 2 * context - 1
     return model, state
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def mixer_state(way: str, model: LanguageModel, context: int) -> MixerState:
@@ -166,6 +167,7 @@ def mixer_state(way: str, model: LanguageModel, context: int) -> MixerState:
         assert isinstance(mixer, ToeplitzMixer)
         part = mixer.start(bank)
         for layer, filters in zip(mixer.filters, part, strict=True):
+            assert isinstance(layer, Filter)
             filters.position = context
             filters.kernel = layer.kernel.flatten(0, 1).detach()
             filters.history = torch.randn(shape)
@@ -178,7 +180,7 @@ class Concatenating(FilterBank):
     """A simple decoding state: the history grows by `cat` and is contracted as a whole at every step."""
 
     def join(self) -> FilterState:
-        return _Concatenated(self)
+        return _Concatenated()
 
 
 class _Concatenated(FilterState):

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
 from toeplix.ops import dispatch, fft, toeplitz
 from toeplix.profiling import timing
-from toeplix.profiling.bench import recurrent
+from toeplix.profiling.bench import lookup, recurrent
 from toeplix.profiling.bench.alternatives import ALTERNATIVES
 from toeplix.profiling.bench.decoding import decoding_rows, decoding_table
+from toeplix.profiling.progress import tracked
 
 
 class Size(NamedTuple):
@@ -53,7 +53,12 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
         f"sgemm {limits.sgemm_gflops:.0f} GFLOP/s, copy {limits.copy_gbytes:.0f} GB/s"
     )
     rows = []
-    for size in track(sizes(most), "operator", console=console, transient=True):
+    for size in tracked(
+        sizes(most),
+        "operator",
+        console,
+        lambda size: f"t={size.time}, h={size.heads}, b={size.batch}, d={size.dim}",
+    ):
         rows += [measure(size, backward, limits, seconds) for backward in (False, True)]
     console.print(operator_table(rows))
     console.print(summary_table(rows))
@@ -63,6 +68,10 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
     growth = recurrent.growth_rows(seconds=seconds)
     held = list(recurrent.recurrent_memory_rows())
     console.print(*recurrent.recurrent_tables(beside, growth, held))
+    lookups = lookup.lookup_rows(
+        console, lengths=tuple(t for t in lookup.LENGTHS if 512 * t <= most)
+    )
+    console.print(lookup.lookup_table(lookups))
     decoding = decoding_rows(console)
     console.print(decoding_table(decoding))
     return {
@@ -71,6 +80,7 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
         "operator": rows,
         "memory": memory,
         "recurrent": {"beside_fft": beside, "growth": growth, "memory": held},
+        "lookup": lookups,
         "decoding": decoding,
     }
 
@@ -92,7 +102,7 @@ def measure(size: Size, backward: bool, limits: timing.Limits, seconds: float) -
         fits = time <= other.longest and size.elements <= other.most
         if fits and (other.differentiable or not backward):
             contenders[name] = call(other.function)
-    path = dispatch.choose(dispatch.AUTO, "cpu", time, batch * dim // heads)
+    path = dispatch.choose(dispatch.AUTO, x.device.type, time, batch * dim // heads)
     if path == "fft":
         contenders["library"] = _library_transforms(size, 5 if backward else 2)
     times = timing.interleaved(contenders, seconds=seconds, least=3)
@@ -120,7 +130,8 @@ def measure(size: Size, backward: bool, limits: timing.Limits, seconds: float) -
 def _library_transforms(size: Size, count: int) -> timing.Contender:
     """Time the transforms alone, on chunks that already have the library's preferred layout."""
     length = fft.good_length(2 * size.time - 1)
-    lanes = max(fft.MIN_CHUNK_LANES, fft.CHUNK_BYTES["cpu"] // (8 * length))
+    budget = fft.CHUNK_BYTES.get(torch.get_default_device().type, fft.CHUNK_BYTES["cpu"])
+    lanes = max(fft.MIN_CHUNK_LANES, budget // (8 * length))
     total = size.batch * size.dim // 2
     chunk = torch.zeros(min(lanes, total), length, dtype=torch.complex64)
     repeats = round(count * total / len(chunk))
@@ -148,27 +159,29 @@ TARGETS = {  # forward+backward, batch 8: target ratios of this operator
 def summary_table(rows: list[dict[str, Any]]) -> Table:
     """Return a table of forward+backward ratios: the range over batch size and width."""
     table = Table(title="forward+backward, alternative's time over ours (range over b and d)")
-    table.add_column("against")
-    cells = list(TARGETS["rfft"])
-    for time, heads in cells:
-        table.add_column(f"t={time}, h={heads}", justify="right")
-    for name, targets in TARGETS.items():
+    for column in ("size", *TARGETS):
+        table.add_column(column, justify="left" if column == "size" else "right")
+    for time, heads in TARGETS["rfft"]:
         line = []
-        for cell in cells:
+        for name, targets in TARGETS.items():
             found = [
                 row["ratios"][name]
                 for row in rows
-                if row["backward"] and (row["time"], row["heads"]) == cell and name in row["ratios"]
+                if row["backward"]
+                and (row["time"], row["heads"]) == (time, heads)
+                and name in row["ratios"]
             ]
-            goal = f" (>= {targets[cell]})" if cell in targets else ""
+            goal = f" (>= {targets[time, heads]})" if (time, heads) in targets else ""
             line.append(f"{min(found):.1f} to {max(found):.1f}{goal}" if found else "-")
-        table.add_row(name, *line)
+        table.add_row(f"t={time}, h={heads}", *line)
     return table
 
 
 def operator_table(rows: list[dict[str, Any]]) -> Table:
     table = Table(
-        title="causal Toeplitz product, float32: ratios are the alternative's time over ours"
+        title=f"causal Toeplitz product, {torch.get_default_dtype()}: ratios are the alternative's time "
+        "over ours",
+        collapse_padding=True,  # 13 columns
     )
     for column in ("t", "h", "b", "d", "pass", "path", "ms", "ns/el", *ALTERNATIVES, "limit"):
         table.add_column(column, justify="left" if column in ("pass", "path") else "right")

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
 from toeplix.ops import recurrent_kernel, toeplitz, toeplitz_recurrent
 from toeplix.profiling import timing
+from toeplix.profiling.progress import tracked
 
 FREE_TAPS, DECAYS = 16, 8
 
@@ -44,19 +44,21 @@ GROWTH_ELEMENTS = 2**22  # elements of x in every row of the growth table
 
 def filters(heads: int, longest: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return random taps and weights, and decays with time constants from 2 to twice `longest`."""
-    spans = torch.logspace(0, 1, DECAYS, base=longest) * 2
+    spans = torch.logspace(0, 1, DECAYS, base=longest, dtype=torch.float32) * 2
     free, weights = (
         timing.randn(heads, FREE_TAPS, seed=1) / 4,
         timing.randn(heads, DECAYS, seed=2) / 8,
     )
-    return free, weights, torch.exp(-1 / spans)
+    return free, weights, torch.exp(-1 / spans).to(free)
 
 
 def recurrent_rows(console: Console, *, most: int, seconds: float) -> list[dict[str, Any]]:
     """Compare forward and forward+backward with the FFT path, for x of up to `most` elements."""
     cases = [case for case in CASES if case.elements <= most]
     rows = []
-    for case in track(cases, "recurrent", console=console, transient=True):
+    for case in tracked(
+        cases, "recurrent", console, lambda case: f"t={case.time}, b={case.batch}, d={case.dim}"
+    ):
         for backward in (False, True):
             calls = {name: _call(name, case, backward) for name in ("recurrent", "fft")}
             times = timing.interleaved(calls, seconds=seconds, least=3)

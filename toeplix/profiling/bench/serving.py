@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from toeplix.checkpoint import save
 from toeplix.config import Model
 from toeplix.data import Tokenizer
 from toeplix.profiling import timing
+from toeplix.profiling.progress import announce
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "to", "be"]
 NAME = "bench"
@@ -70,9 +71,13 @@ def run(
     seconds: float,
     new: int,
     rounds: int,
+    options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run both parts; print tables and return the results as a JSON document."""
-    with served(model) as (process, port):
+    """Run both parts; print tables and return the results as a JSON document.
+
+    `options` are more options of `toeplix serve`.
+    """
+    with served(model, options) as (process, port):
         asked = questions(min(QUESTIONS, streams), new)
         expected = [answer for answer, _ in crowd(port, [[each] for each in asked], at_once=1)]
         rows = throughput(console, port, clients, rounds, new)
@@ -90,7 +95,9 @@ def run(
 
 
 @contextmanager
-def served(model: Model) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def served(
+    model: Model, options: Sequence[str] = ()
+) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     """Run `toeplix serve` for a model with random weights in a process, on a free port."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Tokenizer.train([" ".join(WORDS)] * 5, model.vocab)
@@ -100,7 +107,7 @@ def served(model: Model) -> Iterator[tuple["subprocess.Popen[str]", int]]:
         threads = str(torch.get_num_threads())
         command = [sys.executable, "-m", "toeplix", "serve", folder, "--port", "0", "--name", NAME]
         with subprocess.Popen(
-            [*command, "--threads", threads],
+            [*command, "--threads", threads, *options],
             stdout=subprocess.PIPE,
             text=True,
             env={name: value for name, value in os.environ.items() if name != "TOEPLIX_API_KEY"},
@@ -121,8 +128,9 @@ def throughput(
 ) -> list[dict[str, Any]]:
     """Measure tokens per second; each client sends its requests one after the other."""
     rates: dict[int, list[float]] = {count: [] for count in clients}
-    for _ in range(rounds):
+    for number in range(rounds):
         for count in clients:
+            announce(f"throughput: round {number + 1} of {rounds}, {count} clients")
             asked = [
                 [
                     Question(prompt=" ".join(WORDS), new=new, seed=10 * client + turn)
@@ -161,6 +169,7 @@ def endurance(
     expected: list[str],
 ) -> dict[str, Any]:
     """Stream continuously; count lost and wrong completions, and measure memory over time."""
+    announce(f"load test: {streams} streams for {seconds:.0f} s")
     memory: list[tuple[float, int]] = []
     until = time.monotonic() + seconds
     with ThreadPoolExecutor(1) as aside:

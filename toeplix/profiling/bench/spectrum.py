@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from toeplix.profiling import timing
+from toeplix.profiling.progress import announce, tracked
 from toeplix.reports.errata import CURVE_POINTS, sampled
 from toeplix.spectral import index, indices, symbol
 from toeplix.spectral.singular import extremes
@@ -27,15 +28,16 @@ def run(console: Console, seconds: float) -> dict[str, Any]:
     """Measure, print a table, and return the results as a JSON document."""
     generator = torch.Generator().manual_seed(0)
     rows = []
-    for filters, taps in SETS:
+    for filters, taps in tracked(SETS, "certified indices", console, _spelled):
         kernel = torch.randn(filters, taps, generator=generator)
         rows.append(measure(kernel, seconds))
     layers = torch.randn(16, 1024, generator=generator)
     long = torch.randn(65536, generator=generator)
     calls = {
-        "symbols of 16 layers at 2^16 points": lambda: symbol(layers, 2**16),
-        "extreme singular values, n=65536": lambda: extremes(long),
+        "symbols, 16 layers, 2^16 points": lambda: symbol(layers, 2**16),
+        "singular values, n=65536": lambda: extremes(long),
     }
+    announce(f"{' and '.join(calls)}")
     others = {
         name: statistics.median(taken)
         for name, taken in timing.interleaved(calls, seconds=seconds, least=3).items()
@@ -72,19 +74,25 @@ def measure(kernel: torch.Tensor, seconds: float) -> dict[str, Any]:
     return row
 
 
+def _spelled(size: tuple[int, int]) -> str:
+    return f"{size[0]} x {size[1]}"
+
+
 def _ratio(times: Mapping[str, list[float]], slow: str, fast: str) -> float:
     return timing.median_ratio(times[slow], times[fast])
 
 
 def table(rows: list[dict[str, Any]], others: dict[str, float]) -> Table:
-    drawn = Table(title=f"certified indices; uniform: {CURVE_POINTS} points, no proof")
-    heads = ("filters", "seconds", "certified", "companion roots", "uniform", "uniform is wrong on")
+    drawn = Table(
+        title=f"certified indices; companion roots and uniform sampling ({CURVE_POINTS} points) over ours"
+    )
+    heads = ("filters", "seconds", "certified", "roots", "uniform", "uniform wrong on")
     for column in heads:
         drawn.add_column(column, justify="left" if column == "filters" else "right")
     for row in rows:
         companion, uniform = row["companion_over_ours"], row["uniform_over_ours"]
         drawn.add_row(
-            f"{row['filters']} x {row['taps']}",
+            _spelled((row["filters"], row["taps"])),
             f"{row['seconds']:.3f}",
             str(row["certified"]),
             f"{companion:.0f}x" if companion else "-",

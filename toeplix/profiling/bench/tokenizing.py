@@ -17,6 +17,7 @@ from rich.table import Table
 
 from toeplix.data import Recipe, Tokenizer, build, resolve
 from toeplix.profiling import timing
+from toeplix.profiling.progress import announce
 
 
 def run(
@@ -47,6 +48,7 @@ def measure(
         "toeplix, 1 process": _ours(folder, 1),
         **_theirs(folder, texts),
     }
+    announce(f"tokenizing {total / 1e6:.1f} MB, {len(contenders)} contenders, {rounds + 1} rounds")
     times = timing.interleaved(contenders, seconds=0, least=rounds, most=rounds)
     return {
         "sources": sources,

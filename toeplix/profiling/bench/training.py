@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -25,6 +24,7 @@ from toeplix.mixers.filter import Filter
 from toeplix.model import LanguageModel
 from toeplix.ops import toeplitz_matrix
 from toeplix.profiling import timing
+from toeplix.profiling.progress import announce, tracked
 from toeplix.training.allocator import keep_freed_memory
 from toeplix.training.loss import vocabulary_loss
 
@@ -64,10 +64,11 @@ def run(console: Console, *, dim: int, depth: int, batch: int, context: int, sec
     configs = {name: Model.paper(**sizes, **choice) for name, choice in CASES.items()}
     steps = {name: prepare(name, config, batch) for name, config in configs.items()}
     steps[PLAIN_TOEPLITZ] = prepare(PLAIN_TOEPLITZ, configs["toeplitz"], batch)
+    announce(f"training steps of {len(steps)} models, at least {len(steps) * seconds:.0f} s")
     times = timing.interleaved(steps, seconds=seconds, least=3)
     del steps
     rows: list[dict[str, Any]] = []
-    for name in track(times, "memory", console=console, transient=True):
+    for name in tracked(list(times), "memory", console):
         config = configs.get(name, configs["toeplitz"])
         taken = statistics.median(times[name])
         peak = timing.peak_extra_bytes(prepare, name, config, batch)
@@ -94,7 +95,7 @@ def run(console: Console, *, dim: int, depth: int, batch: int, context: int, sec
 
 def model_flops(config: Model, time: int) -> float:
     """Return the FLOPs of a forward pass of one sequence; of blocked products the lower triangle."""
-    if config.arch != "toeplitz":
+    if config.arch != "toeplitz" or config.filter != "free":
         return forward_flops(config, time)
     projections = 4.0 * time * config.dim**2 if config.heads else 0.0
     channel = 4.0 * time * config.mlp_ratio * config.dim**2
@@ -115,10 +116,12 @@ def prepare(name: str, config: Model, batch: int) -> Callable[[], None]:
     tokens = torch.randint(config.vocab, (batch, config.context + 1))
     loss = full_loss if name == PLAIN_TOEPLITZ else chunked_loss
     rows = tokens.split(1) if name in ONE_BY_ONE else (tokens,)
+    # labels stay on the host, as in the training loop
+    parts = [(part[:, :-1], part[:, 1:].cpu()) for part in rows]
 
     def step() -> None:
-        for part in rows:
-            (loss(model, part[:, :-1], part[:, 1:]) / len(rows)).backward()
+        for inputs, labels in parts:
+            (loss(model, inputs, labels) / len(parts)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -132,7 +135,8 @@ def chunked_loss(model: LanguageModel, tokens: Tensor, labels: Tensor) -> Tensor
 
 
 def full_loss(model: LanguageModel, tokens: Tensor, labels: Tensor) -> Tensor:
-    return cross_entropy(model(tokens).flatten(0, 1).float(), labels.flatten())
+    logits = model(tokens).flatten(0, 1).float()
+    return cross_entropy(logits, labels.flatten().to(logits.device))
 
 
 def gathered(layer: Filter, x: Tensor) -> Tensor:
@@ -142,8 +146,9 @@ def gathered(layer: Filter, x: Tensor) -> Tensor:
 
 def table(rows: list[dict[str, Any]], title: str) -> Table:
     drawn = Table(title=title)
-    columns = ("", "ms", "tokens/s", "over toeplitz", "paper", "limit")
-    for column in (*columns, "memory", "over toeplitz", "paper"):
+    drawn.caption = "ratios: to toeplitz, measured here and in the paper"
+    columns = ("", "ms", "tokens/s", "ratio", "paper", "limit")
+    for column in (*columns, "memory", "ratio", "paper"):
         drawn.add_column(column, justify="left" if not column else "right")
     for row in rows:
         peak = row["peak_bytes"]

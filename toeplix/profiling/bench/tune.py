@@ -12,47 +12,83 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from toeplix.files import MARK, write_output
 from toeplix.ops import dispatch
 from toeplix.ops.dispatch import AUTO, AUTO_EXACT, Band
-from toeplix.ops.paths import PATHS, backward, forward
+from toeplix.ops.paths import PATHS, backward, forward, runnable
 from toeplix.profiling import timing
+from toeplix.profiling.progress import tracked
 
 COLUMNS = (16, 256, 4096)
 LENGTHS = (32, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 4096)
 MAX_LENGTHS = {"dense": 128, "blocked": 2048}  # longer sequences would take too long
+# nanoseconds per element by kind of device, columns, length and path
+Measured = dict[str, dict[int, dict[int, dict[str, float]]]]
 
 
-def tune(console: Console, *, seconds: float = 0.3, lengths: tuple[int, ...] = LENGTHS) -> Path:
-    """Measure, print the table, and write the rule atomically; return its file."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+def tune(
+    console: Console,
+    *,
+    device: str | None = None,
+    seconds: float = 0.3,
+    lengths: tuple[int, ...] = LENGTHS,
+) -> Path:
+    """Measure, print the tables, and write the rule atomically; return its file.
+
+    `device` is a type of devices; None: that on which tensors are made by default.
+    """
+    device = device or torch.get_default_device().type
+    file = check_rule_file()
+    return write_rule(file, device, measure(console, device, seconds=seconds, lengths=lengths))
+
+
+def check_rule_file() -> Path:
+    """Return the file of the rule; fail before a measurement if it cannot be written."""
     file = dispatch.rule_file()
-    kept = _kept(file)
-    _write(file, {"rule": kept})  # fails before the measurement if the file cannot be written
-    bands: dict[str, list[Band]] = {AUTO: [], AUTO_EXACT: []}
-    table = Table(title=f"nanoseconds per element on {device}, forward+backward")
-    for column in ("columns", "t", *PATHS):
-        table.add_column(column, justify="right")
-    for columns in COLUMNS:
-        measured = {}
-        for length in track(lengths, f"{columns} columns", console=console, transient=True):
-            measured[length] = _times(device, columns, length, seconds)
-            cells = (f"{measured[length][p]:.1f}" if p in measured[length] else "" for p in PATHS)
-            table.add_row(str(columns), str(length), *cells)
-        last = columns == COLUMNS[-1]
-        for mode in bands:
-            able = [name for name, path in PATHS.items() if path.exact or mode == AUTO]
-            limit = None if last else columns
-            bands[mode].append({"columns": limit, "paths": _boundaries(measured, able)})
-    console.print(table)
-    rule: dispatch.Rule = kept | {device: bands}
+    _write(file, {"rule": _kept(file)})
+    return file
+
+
+def measure(
+    console: Console, device: str, *, seconds: float = 0.3, lengths: tuple[int, ...] = LENGTHS
+) -> Measured:
+    """Time all paths on every kind of a device and print the tables."""
+    measured: Measured = {}
+    for kind in dispatch.kinds_on(device):
+        table = Table(title=f"nanoseconds per element on {kind}, forward+backward")
+        for column in ("columns", "t", *PATHS):
+            table.add_column(column, justify="right")
+        measured[kind] = {}
+        for columns in COLUMNS:
+            times = measured[kind][columns] = {}
+            for length in tracked(lengths, f"{columns} columns", console):
+                times[length] = _times(kind, columns, length, seconds)
+                cells = (f"{times[length][p]:.1f}" if p in times[length] else "" for p in PATHS)
+                table.add_row(str(columns), str(length), *cells)
+        console.print(table)
+    return measured
+
+
+def write_rule(file: Path, device: str, measured: Measured) -> Path:
+    """Write the rule of the fastest paths for a device, beside those of other devices in the file."""
+    rule: dispatch.Rule = _kept(file) | {kind: _bands(own) for kind, own in measured.items()}
     dispatch.check(rule)
     _write(file, {"machine": timing.describe_machine(device), "rule": rule})
     dispatch.current_rule.cache_clear()
     return file
+
+
+def _bands(measured: dict[int, dict[int, dict[str, float]]]) -> dict[str, list[Band]]:
+    """Return the rule of one kind of device."""
+    bands: dict[str, list[Band]] = {AUTO: [], AUTO_EXACT: []}
+    for columns, times in measured.items():
+        for mode in bands:
+            able = [name for name, path in PATHS.items() if path.exact or mode == AUTO]
+            limit = None if columns == max(measured) else columns
+            bands[mode].append({"columns": limit, "paths": _boundaries(times, able)})
+    return bands
 
 
 def _kept(file: Path) -> dispatch.Rule:
@@ -63,16 +99,18 @@ def _kept(file: Path) -> dispatch.Rule:
         return {}
 
 
-def _times(device: str, columns: int, length: int, seconds: float) -> dict[str, float]:
+def _times(kind: str, columns: int, length: int, seconds: float) -> dict[str, float]:
+    device = kind.removesuffix(dispatch.HALF)
+    dtype = torch.float32 if kind == device else torch.bfloat16
     channels = min(columns, 512)
-    x = timing.randn(columns // channels, length, 1, channels).to(device)
+    x = timing.randn(columns // channels, length, 1, channels).to(device, dtype)
     kernel = timing.randn(1, length, seed=1).to(device)
-    g = timing.randn(*x.shape, seed=2).to(device)
+    g = timing.randn(*x.shape, seed=2).to(device, dtype)
 
     def call(path: str) -> timing.Contender:
         return lambda: (forward(x, kernel, path), backward(g, x, kernel, path, True, True))
 
-    able = {name: call(name) for name in PATHS if length <= MAX_LENGTHS.get(name, length)}
+    able = {name: call(name) for name in runnable(x) if length <= MAX_LENGTHS.get(name, length)}
     times = timing.interleaved(able, seconds=seconds, least=3)
     return {name: statistics.median(taken) / x.numel() * 1e9 for name, taken in times.items()}
 
