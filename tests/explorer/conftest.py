@@ -1,4 +1,4 @@
-"""A directory of real runs, small ones, and the explorer over it on a port of its own."""
+"""A directory of real runs, small ones, the explorer over it on a port of its own, and a browser."""
 
 import shutil
 import socket
@@ -10,7 +10,10 @@ from dataclasses import replace
 import pytest
 import uvicorn
 
+from tests.explorer.browsing import FLAGS, ODD, ROOT, chromium
 from tests.toy import toy_run, toy_store
+from toeplix import Model, build, save
+from toeplix.data import Tokenizer
 from toeplix.explorer.app import explorer
 from toeplix.training.logs import METRICS
 from toeplix.training.loop import CHECKPOINTS, MODEL, fit
@@ -55,3 +58,35 @@ def serving(app):
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
         thread.join()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    program = chromium()
+    if program is None:
+        pytest.skip("no chromium: apt-get install chromium, or name one in TOEPLIX_CHROMIUM")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=program, args=FLAGS.split(), timeout=120_000
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def place(trained, tmp_path_factory):
+    """Runs of its own, one of which grows in a test; results are the repository's of one experiment."""
+    folder = tmp_path_factory.mktemp("shown") / "runs"
+    shutil.copytree(trained, folder)
+    (folder / "deeper" / "second").rename(folder / ODD)
+    tokenizer = Tokenizer.load(folder / "first" / "model")
+    tokenizer.save(folder / "hybrid")
+    blocks = {"blocks": ("toeplitz", "lookup"), "heads": 2, "depth": 2}
+    save(build(Model(**blocks, vocab=tokenizer.vocab, context=64, dim=16)), folder / "hybrid")
+    results = folder.parent / "results"
+    shutil.copytree(ROOT / "results" / "index", results / "index")
+    app = explorer(folder, results=results, figures=ROOT / "figures")
+    with serving(app) as address:
+        yield folder, address

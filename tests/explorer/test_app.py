@@ -7,6 +7,8 @@ import urllib.parse
 import pytest
 import torch
 
+from toeplix import load
+from toeplix.experiments.engine.claims import CLAIMS
 from toeplix.explorer.cache import ModelCache
 from toeplix.explorer.guard import MAX_BODY
 from toeplix.explorer.reach import reach
@@ -69,11 +71,41 @@ def test_reach_is_the_library_s(served, trained):
         assert row == pytest.approx(expected[place, : place + 1].tolist(), rel=1e-3)
 
 
+def test_weights_are_the_models(served, trained):
+    _, _, tree = call(served, "/api/weights?name=first")
+    model, _ = ModelCache().loaded(trained / "first" / "model")
+    stored = load(trained / "first" / "model").state_dict()
+    assert {row["name"]: tuple(row["shape"]) for row in tree["tensors"]} == {
+        name: tuple(value.shape) for name, value in stored.items()
+    }
+    assert tree["stored"] == sum(value.numel() for value in stored.values())
+    assert tree["parameters"] == sum(value.numel() for value in model.parameters())
+    _, _, found = call(served, "/api/histograms?name=first&part=blocks.1")
+    names = [each["name"] for each in found["histograms"]]
+    assert names == [row["name"] for row in tree["tensors"] if row["name"].startswith("blocks.1.")]
+    for each in found["histograms"]:
+        values = stored[each["name"]].double()
+        assert sum(each["counts"]) == values.numel()
+        assert each["mean"] == pytest.approx(float(values.mean()), rel=1e-4, abs=1e-8)
+
+
+def test_the_overview_has_every_filter(served):
+    _, _, found = call(served, "/api/overview?name=first")
+    _, _, filters = call(served, "/api/filters?name=first")
+    assert [row["name"] for row in found["filters"]] == [row["name"] for row in filters["rows"]]
+    for row in found["filters"]:
+        query = f"name=first&layer={row['layer']}&head={row['head']}"
+        taps = call(served, f"/api/filter?{query}")[2]["taps"]
+        assert min(row["low"]) == pytest.approx(min(taps), rel=1e-4)
+        assert max(row["high"]) == pytest.approx(max(taps), rel=1e-4)
+        assert len(row["low"]) * row["lags_per_bin"] >= len(taps)
+
+
 def test_claims_without_results_say_so(served):
     _, _, found = call(served, "/api/claims")
     assert found["present"] is False
     assert found["note"].startswith("No results here")
-    assert len(found["claims"]) == 20
+    assert len(found["claims"]) == sum(len(claim.parts) for claim in CLAIMS.values())
     assert not any(claim["ours"] for claim in found["claims"])
 
 
@@ -94,6 +126,20 @@ REFUSED = {
     "too many tokens": (422, "/api/generate", {"model": "first", "new": 10**6}, {}),
     "unknown way": (400, "/api/reach", {"model": "first", "text": "x", "linearization": "all"}, {}),
     "no tokenizer": (400, "/api/generate", {"model": "deeper/second, step-24"}, {}),
+    "no such model of weights": (404, "/api/weights?name=..%2f..%2fetc", None, {}),
+    "no such module": (404, "/api/histograms?name=first&part=..%2f..%2fetc%2fpasswd", None, {}),
+    "an empty module": (404, "/api/histograms?name=first&part=", None, {}),
+    "no filters to look over": (404, "/api/overview?name=nobody", None, {}),
+    "no lookup blocks": (400, "/api/lookup", {"model": "first", "text": "x", "block": 0}, {}),
+    "a block below none": (422, "/api/lookup", {"model": "first", "text": "x", "block": -2}, {}),
+    "a block of text": (422, "/api/lookup", {"model": "first", "text": "x", "block": "y"}, {}),
+    "a text that is too long": (422, "/api/lookup", {"model": "first", "text": "x" * 20_001}, {}),
+    "no tokenizer to look up": (
+        400,
+        "/api/lookup",
+        {"model": "deeper/second, step-24", "text": ""},
+        {},
+    ),
     "no such layer": (404, "/api/filter?name=first&layer=blocks.9", None, {}),
     "a number that is none": (422, "/api/filter?name=first&layer=x&head=y", None, {}),
     "nothing there": (404, "/admin", None, {}),

@@ -23,7 +23,17 @@ def explore(monkeypatch, *arguments):
 
 
 def test_started_looked_at_and_ended(trained):
-    command = [sys.executable, "-m", "toeplix", "explore", str(trained), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "toeplix",
+        "explore",
+        str(trained),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes, preexec_fn=heed, cwd=ROOT) as started:
         try:

@@ -13,7 +13,7 @@ from toeplix.spectral import index
 @pytest.mark.parametrize("taps", [1, 2, 31, 32, 33])
 def test_half_of_the_symbol(taps):
     kernel = torch.randn(taps)
-    curve = half(kernel)
+    curve = half(kernel, taps)
     last = len(curve) - 1
     for place in (0, 1, last // 3, last):
         theta = cmath.pi * place / last

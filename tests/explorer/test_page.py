@@ -5,15 +5,21 @@ skipped, and say what to install.
 """
 
 import json
-import os
 import shutil
-import time
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
+from tests.explorer.browsing import (
+    CHANGED,
+    ODD,
+    REFUSED,
+    VIEWS,
+    entry,
+    opened,
+    show,
+    wait_drawn,
+    wait_for,
+)
 from tests.explorer.conftest import serving
 from toeplix import Model, build, save
 from toeplix.data import Tokenizer
@@ -22,113 +28,10 @@ from toeplix.training.logs import METRICS
 
 pytestmark = pytest.mark.slow
 
-VIEWS = ("runs", "generate", "symbols", "filters", "reach", "claims")
-CANVASES = {
-    "runs": ["runs-chart"],
-    "symbols": ["symbols-plane"],
-    "filters": ["filters-curve", "filters-matrix"],
-    "reach": ["reach-strip", "reach-pairs"],
-}
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-background-networking --no-first-run "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage"
-)
-CHANGED = "([id, before]) => document.getElementById(id).toDataURL() !== before"
-REFUSED = "Failed to load resource: the server responded with a status of 400 (Bad Request)"
-ODD = "<i>live"  # a name that must stay text
-ROOT = Path(__file__).parent.parent.parent
-
-
-def chromium():
-    names = ("chromium", "chromium-browser", "google-chrome")
-    given = os.environ.get("TOEPLIX_CHROMIUM")
-    return given or next((found for name in names if (found := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = chromium()
-    if program is None:
-        pytest.skip("no chromium: apt-get install chromium, or name one in TOEPLIX_CHROMIUM")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=program, args=FLAGS.split(), timeout=120_000
-        )
-        yield started
-        started.close()
-
-
-@pytest.fixture(scope="module")
-def place(trained, tmp_path_factory):
-    """Runs of its own, one of which grows in a test; results are the repository's of one experiment."""
-    folder = tmp_path_factory.mktemp("shown") / "runs"
-    shutil.copytree(trained, folder)
-    (folder / "deeper" / "second").rename(folder / ODD)
-    results = folder.parent / "results"
-    shutil.copytree(ROOT / "results" / "index", results / "index")
-    app = explorer(folder, results=results, figures=ROOT / "figures")
-    with serving(app) as address:
-        yield folder, address
-
-
-@contextmanager
-def opened(browser, address, view="runs", expected=(), **how):
-    """A page; afterwards it must have complained of nothing and asked nobody else."""
-    said, asked = [], []
-    how = {"viewport": {"width": 1200, "height": 900}, "reduced_motion": "reduce"} | how
-    context = browser.new_context(**how)
-    page = context.new_page()
-    page.set_default_timeout(60_000)
-    page.on(
-        "console", lambda message: said.append(message.text) if message.type == "error" else None
-    )
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.add_init_script(
-        """window.shifts = [];
-        const named = ({ node }) => node?.id || node?.parentElement?.id;
-        const seen = (each) => each.hadRecentInput || shifts.push([each.value, each.sources.map(named)]);
-        const observer = new PerformanceObserver((list) => list.getEntries().forEach(seen));
-        observer.observe({ type: "layout-shift", buffered: true });"""
-    )
-    page.goto(f"{address}/#{view}")
-    page.wait_for_selector(f"#tab-{view}[aria-selected=true]")
-    wait_for(page, "() => document.getElementById('root').textContent.length > 1")
-    yield page
-    assert [words for words in said if words not in expected] == []
-    assert {urlsplit(url).netloc for url in asked} == {urlsplit(address).netloc}
-    context.close()
-
-
-def wait_for(page, condition, arg=None):
-    """Ask until it is true. Playwright's own waiting evaluates strings later, which the page forbids."""
-    until = time.monotonic() + 60
-    while not page.evaluate(condition, arg):
-        assert time.monotonic() < until, f"not within a minute: {condition}"
-        page.wait_for_timeout(20)
-
-
-def wait_drawn(page, canvas):
-    wait_for(
-        page,
-        """(id) => { const canvas = document.getElementById(id);
-        if (!canvas.width || !canvas.clientWidth) return false;
-        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-        return new Set(new Uint32Array(data.buffer)).size > 20; }""",
-        arg=canvas,
-    )
-
-
-def show(page, view):
-    page.click(f"#tab-{view}")
-    for canvas in CANVASES.get(view, []):
-        wait_drawn(page, canvas)
-
 
 def test_every_view_draws_and_nothing_moves(browser, place, record_property):
     with opened(browser, place[1]) as page:
+        page.select_option("#model", "hybrid")
         for view in VIEWS[:-1]:
             show(page, view)
             assert page.is_visible(f"#{view}")
@@ -188,6 +91,7 @@ def brightness(colour):
 
 def test_on_a_phone(browser, place):
     with opened(browser, place[1], viewport={"width": 360, "height": 740}) as page:
+        page.select_option("#model", "hybrid")
         for view in VIEWS:
             show(page, view)
             if view == "claims":
@@ -200,14 +104,14 @@ def test_a_growing_run_is_followed(browser, place):
     folder, address = place
     with opened(browser, address) as page:
         wait_drawn(page, "runs-chart")
-        entry = page.locator("#runs-list label", has_text=ODD)
-        assert "24 of 24" not in entry.inner_text()
+        live = entry(page, ODD)
+        assert "24 of 24" not in live.inner_text()
         before = page.evaluate("document.getElementById('runs-chart').toDataURL()")
         with open(folder / ODD / METRICS, "a") as file:
             for step in range(15, 24):
                 row = {"step": step, "tokens": 128 * step, "seconds": step / 9, "loss": 9.0}
                 file.write(json.dumps(row) + "\n")
-        entry.filter(has_text="23 of 24").wait_for()
+        live.filter(has_text="23 of 24").wait_for()
         wait_for(page, CHANGED, arg=["runs-chart", before])
         assert page.query_selector("#runs-list i") is None
 
@@ -239,41 +143,41 @@ def test_text_is_written_looked_at_and_stopped(browser, place):
 
 
 def test_the_curve_goes_round_as_often_as_is_proven(browser, place):
-    with opened(browser, place[1], "symbols") as page:
-        wait_drawn(page, "symbols-plane")
-        for row in page.query_selector_all("#symbols-table tbody tr"):
+    with opened(browser, place[1], "spectral") as page:
+        wait_drawn(page, "spectral-plane")
+        for row in page.query_selector_all("#spectral-table tbody tr"):
             row.query_selector("button").click()
-            page.wait_for_selector("#symbols-table tr.chosen")
+            page.wait_for_selector("#spectral-table tr.chosen")
             name = row.query_selector("button").inner_text()
             wait_for(
                 page,
-                "(name) => document.querySelector('#symbols-table tr.chosen').dataset.name === name",
+                "(name) => document.querySelector('#spectral-table tr.chosen').dataset.name === name",
                 arg=name,
             )
             proven = int(row.query_selector_all("td")[1].inner_text())
-            facts = page.locator("#symbols-facts dd").all_inner_texts()
+            facts = page.locator("#spectral-facts dd").all_inner_texts()
             assert int(facts[0]) == proven
             assert float(facts[-1]) == pytest.approx(proven, abs=0.01)
-        assert page.input_value("#symbols-theta") == "1000"  # nothing moves by itself
+        assert page.input_value("#spectral-theta") == "1000"  # nothing moves by itself
 
 
 def test_motion_only_where_it_is_welcome(browser, place):
-    with opened(browser, place[1], "symbols", reduced_motion="no-preference") as page:
+    with opened(browser, place[1], "spectral", reduced_motion="no-preference") as page:
         # it is seen to move, and stopped, within one frame: on a slow machine a round has few of them
         wait_for(
             page,
             """() => {
-                const value = Number(document.getElementById("symbols-theta").value);
+                const value = Number(document.getElementById("spectral-theta").value);
                 const before = window.seen ?? value;
                 window.seen = value;
                 if (value <= before || value > 900) return false;
-                document.getElementById("symbols-play").click();
+                document.getElementById("spectral-play").click();
                 return true;
             }""",
         )
-        rested = page.input_value("#symbols-theta")
+        rested = page.input_value("#spectral-theta")
         page.wait_for_timeout(100)
-        assert page.input_value("#symbols-theta") == rested
+        assert page.input_value("#spectral-theta") == rested
 
 
 def test_reach_by_keyboard(browser, place):
@@ -323,12 +227,12 @@ def mixed(place, tmp_path_factory):
 def test_a_damaged_run_is_marked_and_the_others_are_drawn(browser, mixed):
     with opened(browser, mixed[1], expected=[REFUSED]) as page:
         wait_drawn(page, "runs-chart")
-        bad = page.locator("#runs-list label", has_text="bad")
+        bad = entry(page, "bad")
         bad.filter(has_text="damaged").wait_for()
         assert "field 'model' must be an object, not 5" in bad.inner_text()
-        rows = page.locator("#runs-list label", has_text="rows")
+        rows = entry(page, "rows")
         rows.filter(has_text="2 lines of metrics.jsonl are damaged").wait_for()
-        good = page.locator("#runs-list label", has_text="good")
+        good = entry(page, "good")
         assert "finished" in good.inner_text()
         assert "damaged" not in good.inner_text()
         page.wait_for_selector("#runs-settings tbody tr")
@@ -339,7 +243,7 @@ def test_a_problem_stays_in_its_own_tab(browser, mixed):
         page.select_option("#model", "plain")
         page.wait_for_selector("#problem:not([hidden])")
         words = page.inner_text("#problem")
-        assert "only Toeplitz models have a linear path" in words
+        assert "only those of toeplitz and lookup are linear maps" in words
         for view in ("runs", "generate", "claims"):
             page.click(f"#tab-{view}")
             assert page.is_hidden("#problem"), view

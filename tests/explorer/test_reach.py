@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.models import FREE
 from toeplix import Model, build
 from toeplix.explorer.reach import LINEARIZATIONS, MAX_POSITIONS, arrivals, reach
 
@@ -14,11 +15,19 @@ SHAPES = {
     "two filters": {"heads": 2, "sequential": 2, "activation": "gelu"},
     "rms": {"norm": "rms"},
 }
+# whose mixers are no matrices of filters and projections alone
+OTHER_SHAPES = {
+    "groups": {"arch": "toeplitz", "groups": 4, "filter": "recurrent", "free_taps": 3},
+    "lookup": {"arch": "lookup", "heads": 2, "keys": 3},
+    "hybrid": {"blocks": ("toeplitz", "lookup"), "filter": "recurrent", "decays": 3},
+    "no short convolution": {"arch": "lookup", "heads": 2, "short_conv": 1},
+}
 
 
 def fresh(**changes):
     """In double precision, with biases and gains that are not those of a new model."""
-    model = build(Model(vocab=20, context=16, dim=8, depth=2, **changes)).double().eval()
+    settings = changes if "filter" in changes or "blocks" in changes else FREE | changes
+    model = build(Model(vocab=20, context=16, dim=8, depth=2, **settings)).double().eval()
     for value in model.parameters():
         value.data += 0.3 * torch.randn_like(value)
     return model
@@ -89,11 +98,11 @@ def test_in_a_flat_model_it_is_one_filter():
     torch.testing.assert_close(found, toeplitz_matrix(taps.abs(), 13) * sizes)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES | OTHER_SHAPES)
 @torch.no_grad()
 def test_fixed_at_the_text_it_adds_up_to_the_model(shape):
     """Without channel layers and biases, all that arrives is the residual stream of the model."""
-    model = fresh(**SHAPES[shape], final_norm=False)
+    model = fresh(**(SHAPES | OTHER_SHAPES)[shape], final_norm=False)
     for name, value in model.named_parameters():
         if "bias" in name and ("filters" in name or "project" in name or "token_norm" in name):
             value.zero_()
@@ -102,6 +111,21 @@ def test_fixed_at_the_text_it_adds_up_to_the_model(shape):
         block.channel_mixer[-1].bias.zero_()
     tokens = torch.randint(20, (11,))
     torch.testing.assert_close(arrivals(model, tokens, "at_text"), model.encode(tokens[None])[0])
+
+
+@torch.no_grad()
+def test_without_a_text_lookup_is_its_filter():
+    """Every score is 1: what arrives at t from s is w[t - s], projected, whatever the tokens are."""
+    model = fresh(arch="lookup", heads=1, short_conv=1)
+    first, second = (each.token_mixer for each in model.blocks)
+    tokens = torch.randint(20, (9,))
+    path = torch.eye(9 * 8, dtype=torch.float64)
+    for mixer in (first, second):
+        weight = mixer.project_out.weight @ mixer.project_in.weight[2 * mixer.keys :]
+        path = path + torch.kron(toeplitz_matrix(mixer.kernel[0], 9), weight) @ path
+    blocks, x = path.reshape(9, 8, 9, 8), model.embedding(tokens)
+    expected = torch.stack([(blocks[:, :, s] @ x[s]).norm(dim=1) for s in range(9)], 1)
+    torch.testing.assert_close(reach(model, tokens, "filters_only"), expected)
 
 
 @pytest.mark.parametrize("linearization", LINEARIZATIONS)
@@ -113,7 +137,7 @@ def test_nothing_arrives_from_the_future(linearization):
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="the model is linear: only Toeplitz"):
+    with pytest.raises(ValueError, match="the mixers linear: only those of toeplitz and lookup"):
         reach(
             build(Model(arch="linear", vocab=20, context=8, dim=8, depth=1)), torch.zeros(3).long()
         )

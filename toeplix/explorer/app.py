@@ -6,8 +6,12 @@ GET  /api/metrics             rows of a run after a cursor
 GET  /api/settings            run.json and the last sample
 GET  /api/filters             indices of all filters of a model
 GET  /api/filter              taps and symbol of one filter
+GET  /api/overview            taps of all filters, in a few bins of lags
+GET  /api/weights             all tensors of a model: shapes and counts
+GET  /api/histograms          histograms of the weights of one module
 POST /api/generate            generated text, one line of JSON for each token
 POST /api/reach               which earlier tokens each token of a text reads
+POST /api/lookup              weights of earlier tokens in one head of a lookup block
 GET  /api/claims              the paper's claims, with verdicts
 GET  /figures/NAME            a figure of an experiment
 """
@@ -15,6 +19,7 @@ GET  /figures/NAME            a figure of an experiment
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,15 +32,19 @@ from pydantic import AfterValidator, BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as Rejection
 
+from toeplix.data import Tokenizer
 from toeplix.explorer import reach as linear
 from toeplix.explorer import runs
-from toeplix.explorer.cache import ModelCache
+from toeplix.explorer.cache import ModelCache, read_checked
+from toeplix.explorer.differences import told_apart
 from toeplix.explorer.discovery import find
 from toeplix.explorer.generation import Event, name, write
 from toeplix.explorer.guard import App, Guard
+from toeplix.explorer.lookups import lookup_heads, lookup_weights
 from toeplix.files import printable
 from toeplix.inference.detokenization import Detokenizer
 from toeplix.inference.sampling import Sampling
+from toeplix.model import LanguageModel
 from toeplix.training.summary import latest_sample
 
 KINDS = {
@@ -77,17 +86,28 @@ class ReachRequest(BaseModel):
     linearization: str = "at_text"
 
 
+class LookupRequest(BaseModel):
+    """The body of POST /api/lookup."""
+
+    model: str
+    text: Characters = Field(max_length=20_000)
+    block: int = Field(-1, ge=-1, lt=2**31, description="-1: the first lookup block")
+    head: int = Field(0, ge=0, lt=2**31)
+
+
 def explorer(
     root: Path,
     *,
     results: Path = Path("results"),
     figures: Path = Path("figures"),
     names: tuple[str, ...] = (),
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
 ) -> App:
     """Return the application for one path; `names` are its host names beside localhost."""
     find(root)  # fails now, not at the first request
     app = FastAPI(openapi_url=None)
-    cache, slots = ModelCache(), threading.Semaphore(MAX_GENERATIONS)
+    cache, slots = ModelCache(device, dtype), threading.Semaphore(MAX_GENERATIONS)
     parts = _parts()
 
     def run(name: str) -> Path:
@@ -109,9 +129,13 @@ def explorer(
     def listing() -> Any:
         found = find(root)
         described = [runs.describe(name, folder) for name, folder in found.runs.items()]
+        sound = {about["name"] for about in described if about["state"] != "damaged"}
+        settings = {name: runs.kept_settings(found.runs[name]) for name in sorted(sound)}
+        apart = told_apart(settings)
         for about in described:
             if about["name"] in found.escaped:
                 about["problem"] = about["problem"] or "its directory's name is not UTF-8"
+            about["apart"] = apart.get(about["name"], "")
         return {"root": printable(root), "runs": described, "models": list(found.models)}
 
     @app.get("/api/metrics")
@@ -131,6 +155,19 @@ def explorer(
     @app.get("/api/filter")
     def one(name: str, layer: str, head: int = 0, kernel: int = 0) -> Any:
         return cache.filters(checkpoint(name)).one(layer, head, kernel)
+
+    @app.get("/api/overview")
+    def overview(name: str) -> Any:
+        return {"filters": cache.filters(checkpoint(name)).overview()}
+
+    @app.get("/api/weights")
+    def weights(name: str) -> Any:
+        return cache.weights(checkpoint(name)).tree()
+
+    @app.get("/api/histograms")
+    def histograms(name: str, part: str) -> Any:
+        found = cache.weights(checkpoint(name))
+        return {"histograms": read_checked(partial(found.histograms, part))}
 
     @app.post("/api/generate")
     def generate(request: GenerateRequest) -> Response:
@@ -152,24 +189,22 @@ def explorer(
 
     @app.post("/api/reach")
     def reach(request: ReachRequest) -> Any:
-        model, tokenizer = cache.loaded(checkpoint(request.model))
-        whole = [tokenizer.start, *tokenizer.encode(request.text)]
-        most = min(linear.MAX_POSITIONS, model.config.context)
-        tokens = whole[:most]
+        loaded = cache.loaded(checkpoint(request.model))
+        tokens, described = _read_text(*loaded, request.text)
         with cache.alone:
-            found = linear.reach(model, torch.tensor(tokens), request.linearization)
-        if not bool(found.isfinite().all()):
-            raise ValueError("what arrives is not finite: check the model's weights")
-        text = Detokenizer(tokenizer.decode)
-        return {
-            "tokens": [name(tokenizer, tokens[0]), *(text.add(token) for token in tokens[1:])],
-            "names": [name(tokenizer, token) for token in tokens],
-            "left_out": len(whole) - len(tokens),
-            "reach": [
-                [float(f"{value:.4g}") for value in row[: place + 1]]
-                for place, row in enumerate(found.tolist())
-            ],
-        }
+            found = linear.reach(loaded.model, tokens, request.linearization)
+        return described | {"reach": _triangle(found)}
+
+    @app.post("/api/lookup")
+    def lookup(request: LookupRequest) -> Any:
+        loaded = cache.loaded(checkpoint(request.model))
+        heads = lookup_heads(loaded.model)
+        block = request.block if request.block >= 0 else next(iter(heads), 0)
+        tokens, described = _read_text(*loaded, request.text)
+        with cache.alone:
+            found = lookup_weights(loaded.model, tokens, block, request.head)
+        chosen = {"blocks": {str(each): heads[each] for each in heads}, "block": block}
+        return described | chosen | {"weights": _triangle(found)}
 
     @app.get("/api/claims")
     def claimed() -> Any:
@@ -200,6 +235,35 @@ def explorer(
     for kind, status in ((LookupError, 404), (ValueError, 400), (OSError, 400)):
         app.add_exception_handler(kind, _error_response(status))
     return Guard(app, names)
+
+
+def _read_text(
+    model: LanguageModel, tokenizer: Tokenizer, text: str
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Return the tokens that are read of a text, and how they are shown."""
+    whole = [tokenizer.start, *tokenizer.encode(text)]
+    tokens = whole[: min(linear.MAX_POSITIONS, model.config.context)]
+    if max(tokens) >= model.config.vocab:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"
+        )
+    shown = Detokenizer(tokenizer.decode)
+    described = {
+        "tokens": [name(tokenizer, tokens[0]), *(shown.add(token) for token in tokens[1:])],
+        "names": [name(tokenizer, token) for token in tokens],
+        "left_out": len(whole) - len(tokens),
+    }
+    return torch.tensor(tokens).to(model.head.weight.device), described
+
+
+def _triangle(found: torch.Tensor) -> list[list[float]]:
+    """Return a lower triangular matrix row by row up to the diagonal, with four digits."""
+    if not bool(found.isfinite().all()):
+        raise ValueError("what arrives is not finite: check the model's weights")
+    return [
+        [float(f"{value:.4g}") for value in row[: place + 1]]
+        for place, row in enumerate(found.cpu().tolist())
+    ]
 
 
 def _error_response(status: int) -> Any:

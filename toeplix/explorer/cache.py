@@ -3,19 +3,22 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError
 
 from toeplix.checkpoint import WEIGHTS
 from toeplix.data import Tokenizer
+from toeplix.explorer.weights import Weights
 from toeplix.files import reading
 from toeplix.inference.loading import load_pretrained
 from toeplix.model import LanguageModel
 from toeplix.reports.filter_curves import Filters
 
-MAX_KEPT = 3  # of each kind: models, filters
+MAX_KEPT = 3  # of each kind: models, filters, headers of weights
 
 
 class Loaded(NamedTuple):
@@ -28,17 +31,24 @@ class Loaded(NamedTuple):
 class ModelCache:
     """Keeps the models and filters read last until their files change; hold `alone` to compute."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        self._load = partial(_loaded, device=device, dtype=dtype)
         self.alone = threading.Lock()
         self._reading = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     def loaded(self, checkpoint: Path) -> Loaded:
-        found: Loaded = self._have(_loaded, checkpoint)
+        found: Loaded = self._have(self._load, checkpoint)
         return found
 
     def filters(self, checkpoint: Path) -> Filters:
         found: Filters = self._have(Filters, checkpoint)
+        return found
+
+    def weights(self, checkpoint: Path) -> Weights:
+        found: Weights = self._have(Weights, checkpoint)
         return found
 
     def _have(self, read: Callable[[Path], Any], checkpoint: Path) -> Any:
@@ -57,12 +67,17 @@ class ModelCache:
 def _read(read: Callable[[Path], Any], checkpoint: Path) -> Any:
     """What was read, or an error that names the checkpoint, whatever is wrong with its files."""
     with reading(checkpoint):
-        try:
-            return read(checkpoint)
-        except (RuntimeError, SafetensorError) as problem:
-            raise ValueError(str(problem)) from problem
+        return read_checked(partial(read, checkpoint))
 
 
-def _loaded(checkpoint: Path) -> Loaded:
-    model, tokenizer, _ = load_pretrained(checkpoint, decoding_layout=True)
+def read_checked(read: Callable[[], Any]) -> Any:
+    """Return what was read; an error of PyTorch or safetensors becomes a ValueError."""
+    try:
+        return read()
+    except (RuntimeError, SafetensorError) as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def _loaded(checkpoint: Path, **where: Any) -> Loaded:
+    model, tokenizer, _ = load_pretrained(checkpoint, **where, decoding_layout=True)
     return Loaded(model, tokenizer)

@@ -5,19 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from toeplix.experiments import EXPERIMENTS, load
-from toeplix.experiments.engine import rows
-from toeplix.experiments.engine.claims import CLAIMS, Verdict
+from toeplix.experiments.engine.claims import CLAIMS
+from toeplix.experiments.engine.claims_document import NOT_YET, REPORTED_SCALES, Verdicts
 from toeplix.experiments.engine.collect import results_file
-from toeplix.experiments.engine.report import NOT_YET, REPORTED_SCALES, figure_file
+from toeplix.experiments.engine.report import figure_file, reported
 from toeplix.files import printable, reading
-
-Verdicts = dict[str, dict[str, dict[str, Verdict]]]  # claim -> scale -> experiment
 
 
 def table(results: Path, figures: Path) -> dict[str, Any]:
     """Every claim with what the rows say of it, and the figures that are there."""
     present = results.is_dir()
-    said: Verdicts = {name: {} for name in CLAIMS}
+    said: Verdicts = {part: {} for claim in CLAIMS.values() for part in claim.parts}
     problems: list[str] = []
     if present:
         said, problems = _verdicts(results, _stamp(results))
@@ -34,17 +32,17 @@ def table(results: Path, figures: Path) -> dict[str, Any]:
         "claims": [
             {
                 "name": name,
-                "text": claim.text,
+                "text": part.text,
                 "where": claim.where,
                 "value": claim.value,
                 "ours": [
-                    {"scale": scale, "experiment": experiment, "word": v.word, "ours": v.ours}
-                    for scale, by_experiment in said[name].items()
-                    for experiment, v in by_experiment.items()
+                    {"scale": scale, "experiment": part.experiment, "word": v.kind, "ours": v.ours}
+                    for scale, v in said[name].items()
                 ],
                 "missing": NOT_YET,
             }
-            for name, claim in CLAIMS.items()
+            for claim in CLAIMS.values()
+            for name, part in claim.parts.items()
         ],
         "figures": [
             {"file": file.name, "name": name, "scale": scale, "title": _title(name)}
@@ -56,20 +54,20 @@ def table(results: Path, figures: Path) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _verdicts(results: Path, stamp: tuple[Any, ...]) -> tuple[Verdicts, list[str]]:
     """Seconds of work, done again when a file of rows has changed. Damaged files are told beside it."""
-    found: Verdicts = {name: {} for name in CLAIMS}
+    found: Verdicts = {part: {} for claim in CLAIMS.values() for part in claim.parts}
     problems = []
     for scale in REPORTED_SCALES:
         for name in EXPERIMENTS:
             file = results_file(name, scale, results)
             try:
                 with reading(file, "restore it, or measure it again"):
-                    here = rows.flat(file)
+                    here, _ = reported(name, scale, results)
                     said = load(name).holds(here) if here else {}
             except (OSError, ValueError) as problem:
                 problems.append(" ".join(printable(str(problem)).split())[:400])
                 continue
-            for claim, verdict in said.items():
-                found[claim].setdefault(scale, {})[name] = verdict
+            for part, verdict in said.items():
+                found[part][scale] = verdict
     return found, problems
 
 

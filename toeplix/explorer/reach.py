@@ -1,4 +1,4 @@
-"""Reach: which earlier tokens a token reads along the linear path of a Toeplitz model (receptive field).
+"""Reach: which earlier tokens a token reads along the linear path of a model (its receptive field).
 
 Each layer adds the output of its filters to the residual stream. Without the channel layers, which act on
 each position separately, this is a product of linear maps on (t, d):
@@ -14,24 +14,27 @@ nonlinearities between filters are replaced by linear maps in one of two ways (`
     "filters_only"  each is replaced by the identity. In a flat model |E[t, s]| is then one number, tap
                     t - s of (delta + w_L) * ... * (delta + w_1)
 
+In a lookup block F depends on the text: it has the weights w[t - s] (q[t] . k[s]), with queries and keys
+fixed at their values ("at_text"), or w[t - s] alone ("filters_only"); see linear_maps.py. The first says
+which tokens were looked up in this text, the second only at which distances the block looks.
+
 Neither measures how much a prediction depends on a token: channel layers act on sums of contributions,
 and may amplify or remove them.
 """
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from toeplix.mixers.toeplitz import ToeplitzMixer
+from toeplix.explorer import linear_maps
+from toeplix.explorer.linear_maps import Map
 from toeplix.model import Block, LanguageModel, MixerLM
 
 LINEARIZATIONS = ("at_text", "filters_only")
 MAX_POSITIONS = 256
 CHUNK = 32  # source positions that are computed together
-Map = Callable[[Tensor], Tensor]  # linear, on (s, t, d)
 
 
 @torch.no_grad()
@@ -80,9 +83,12 @@ def linear_path(
     model: LanguageModel, tokens: Tensor, linearization: str
 ) -> tuple[list[Map], Tensor]:
     """Return the maps M_1 ... M_L, and the embeddings (t, d) to which they are applied."""
-    if not isinstance(model, MixerLM) or model.config.arch != "toeplitz":
+    if not isinstance(model, MixerLM) or not all(
+        type(block.token_mixer) in linear_maps.MAPS for block in model.blocks
+    ):
+        mixers = ", ".join(dict.fromkeys(model.config.mixers))
         raise ValueError(
-            f"the model is {model.config.arch}: only Toeplitz models have a linear path"
+            f"the model has the mixers {mixers}: only those of toeplitz and lookup are linear maps"
         )
     x = model.embedding(tokens[None])
     maps, start = [], x[0]
@@ -90,55 +96,24 @@ def linear_path(
         if not block.mixer_first:
             x = x + block.channel_mixer(block.channel_norm(x))
         at_text = linearization == "at_text"
-        maps.append(_fixed_at(block, x) if at_text else _filters_only(block))
+        without = linear_maps.without_text
+        maps.append(_fixed_at(block, x) if at_text else without(block.token_mixer, len(tokens)))
         x = x + block.token_mixer(block.token_norm(x))
         if block.mixer_first:
             x = x + block.channel_mixer(block.channel_norm(x))
     return maps, start
 
 
-def _filters_only(block: Block) -> Map:
-    """Return the mixer as a linear map without its norm, gate and biases."""
-    mixer = cast(ToeplitzMixer, block.token_mixer)
-
-    def through(x: Tensor) -> Tensor:
-        y = _linear(mixer.project_in, x).unflatten(-1, (mixer.heads, -1))
-        for layer in mixer.filters:
-            y = layer.product(y)
-        return _linear(mixer.project_out, y.flatten(2))
-
-    return through
-
-
 def _fixed_at(block: Block, x: Float[Tensor, "1 t d"]) -> Map:
-    """Return the mixer as a linear map, with norm, gate and nonlinearities fixed at their values on x."""
-    mixer, norm = cast(ToeplitzMixer, block.token_mixer), block.token_norm
+    """Return the mixer behind its norm as a linear map, both fixed at their values on x."""
+    norm = block.token_norm
     centred = isinstance(norm, nn.LayerNorm)
     inner = x - x.mean(-1, keepdim=True) if centred else x
     eps = norm.eps if norm.eps is not None else torch.finfo(x.dtype).eps
     scale = (inner.square().mean(-1, keepdim=True) + eps).rsqrt()
-    normed = norm(x)
-    gate = mixer.gate(normed) if mixer.gate is not None else None
-    slopes: list[Tensor | None] = [None]
-    y = mixer.project_in(normed).unflatten(-1, (mixer.heads, -1))
-    for index, layer in enumerate(mixer.filters):
-        if index:
-            curved = mixer.between(y)
-            slopes.append(torch.where(y == 0, 0.5, curved / torch.where(y == 0, 1.0, y)))
-            y = curved
-        y = layer(y)
+    mixed = linear_maps.at_text(block.token_mixer, norm(x))
 
     def through(x: Tensor) -> Tensor:
-        x = (x - x.mean(-1, keepdim=True) if centred else x) * scale * norm.weight
-        y = _linear(mixer.project_in, x).unflatten(-1, (mixer.heads, -1))
-        for layer, slope in zip(mixer.filters, slopes, strict=True):
-            y = layer.product(y if slope is None else y * slope)
-        y = y.flatten(2)
-        return _linear(mixer.project_out, y if gate is None else y * gate)
+        return mixed((x - x.mean(-1, keepdim=True) if centred else x) * scale * norm.weight)
 
     return through
-
-
-def _linear(layer: nn.Module, x: Tensor) -> Tensor:
-    """Apply a projection without its bias."""
-    return nn.functional.linear(x, layer.weight) if isinstance(layer, nn.Linear) else x

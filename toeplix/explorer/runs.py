@@ -8,10 +8,12 @@ before the cursor have changed, it reads the file from the beginning.
 import math
 import time
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from toeplix import compat
+from toeplix.explorer.discovery import MAX_RUNS
 from toeplix.files import open_input, parse_json, printable, read_json, reading
 from toeplix.training.logs import METRICS
 from toeplix.training.loop import MODEL, RECORD
@@ -187,6 +189,21 @@ def record(folder: Path) -> dict[str, Any]:
     with reading(folder / RECORD, REMEDY):
         cleaned: dict[str, Any] = clean(found)
         return cleaned
+
+
+@lru_cache(maxsize=2 * MAX_RUNS)
+def _settings(folder: Path, stamp: tuple[int, int]) -> dict[str, Any]:
+    """Return run.json as it was at a time of change, read once."""
+    return settings(folder)
+
+
+def kept_settings(folder: Path) -> dict[str, Any]:
+    """Return run.json, which is read again only when it has changed; empty if it cannot be read."""
+    try:
+        about = (folder / RECORD).stat()
+    except OSError:
+        return {}
+    return _settings(folder, (about.st_mtime_ns, about.st_size))
 
 
 def settings(folder: Path) -> dict[str, Any]:

@@ -1,40 +1,26 @@
-// Lines over a horizontal axis, with a cursor that reads them: by pointer, or by arrow keys.
+// Lines over a horizontal axis: a cursor that reads them, a range that is zoomed into, and SVG of the same.
 
 import { colour, dashes, label, series, sheet, ticks } from "./canvas.js";
+import { SvgPen } from "./svg.js";
 
-const EDGE = { left: 54, right: 14, top: 12, bottom: 40 };
+const EDGE = { left: 52, right: 14, top: 28, bottom: 40 };
+const DRAG = 6; // pixels from which a movement is a selection
 
-// lines: [{ x: [], y: [], hue, faint, dots, name }]; axes: { x, y: words; logx, logy, zero }
-export function chart(canvas, read) {
+// lines: [{ x: [], y: [], hue, thin, dashed, dots, name }]; axes: { x, y: words; logx, logy, zero, range: [from, to] }
+// read(found, value): what is at the cursor; zoomed(range): a range was selected, null: all of it.
+export function chart(canvas, read, zoomed = null) {
   let lines = [];
   let axes = {};
   let cursor = null; // a value across
+  let drag = null; // pixels: { from, to }
   let frame = null;
 
   const redraw = sheet(canvas, (pen, width, height) => {
-    frame = scales(lines, axes, width, height);
-    if (!frame) {
-      pen.fillStyle = colour("soft");
-      pen.textAlign = "center";
-      pen.fillText(axes.empty ?? "nothing to draw yet", width / 2, height / 2);
-      return;
+    frame = paint(pen, width, height, lines, axes, cursor);
+    if (frame && drag && Math.abs(drag.to - drag.from) > DRAG) {
+      pen.fillStyle = `rgba(${colour("heat")}, 0.16)`;
+      pen.fillRect(Math.min(drag.from, drag.to), EDGE.top, Math.abs(drag.to - drag.from), height - EDGE.top - EDGE.bottom);
     }
-    grid(pen, frame, axes, width, height);
-    pen.save();
-    pen.beginPath();
-    pen.rect(EDGE.left, EDGE.top - 4, width - EDGE.left - EDGE.right, height - EDGE.top - EDGE.bottom + 8);
-    pen.clip();
-    for (const line of lines) stroke(pen, frame, line);
-    if (cursor !== null) {
-      pen.strokeStyle = colour("soft");
-      pen.lineWidth = 1;
-      pen.setLineDash([3, 3]);
-      pen.beginPath();
-      pen.moveTo(frame.across(cursor), EDGE.top);
-      pen.lineTo(frame.across(cursor), height - EDGE.bottom);
-      pen.stroke();
-    }
-    pen.restore();
   });
 
   const move = (value) => {
@@ -42,13 +28,39 @@ export function chart(canvas, read) {
     read(value === null ? [] : lines.map((line) => ({ line, at: nearest(line.x, value) })), value);
     redraw();
   };
-  canvas.addEventListener("pointermove", (event) => {
-    if (frame) move(snap(lines, frame.value(event.offsetX)));
+  const inside = (pixel) => Math.min(Math.max(pixel, EDGE.left), canvas.clientWidth - EDGE.right);
+  canvas.addEventListener("pointerdown", (event) => {
+    if (!frame || !zoomed || event.button !== 0) return;
+    drag = { from: inside(event.offsetX), to: inside(event.offsetX) };
+    canvas.setPointerCapture(event.pointerId);
   });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!frame) return;
+    if (drag) drag.to = inside(event.offsetX);
+    move(snap(lines, frame.value(event.offsetX)));
+  });
+  canvas.addEventListener("pointerup", () => {
+    const taken = drag;
+    drag = null;
+    if (taken && frame && Math.abs(taken.to - taken.from) > DRAG)
+      zoomed([frame.value(Math.min(taken.from, taken.to)), frame.value(Math.max(taken.from, taken.to))]);
+    redraw();
+  });
+  canvas.addEventListener("pointercancel", () => {
+    drag = null;
+    redraw();
+  });
+  canvas.addEventListener("dblclick", () => zoomed?.(null));
   canvas.addEventListener("pointerleave", () => move(null));
   canvas.addEventListener("blur", () => move(null));
   canvas.addEventListener("keydown", (event) => {
-    const places = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+    if (frame && zoomed && ["+", "=", "-", "0"].includes(event.key)) {
+      event.preventDefault();
+      const wanted = event.key === "0" ? null : closer(frame, cursor, event.key === "-" ? 2 : 0.5);
+      zoomed(wanted && lines.every((line) => line.x.every((value) => within(value, wanted))) ? null : wanted);
+      return;
+    }
+    const places = [...new Set(lines.flatMap((line) => line.x))].filter((value) => within(value, axes.range)).sort((a, b) => a - b);
     if (!places.length) return;
     const here = cursor === null ? places.length : nearest(places, cursor);
     const stride = Math.max(1, Math.round(places.length / 100));
@@ -57,23 +69,71 @@ export function chart(canvas, read) {
     event.preventDefault();
     move(places[Math.min(Math.max(there, 0), places.length - 1)]);
   });
-  return (drawn, settings) => {
-    lines = drawn;
-    axes = settings;
-    redraw();
+  return {
+    draw(drawn, settings) {
+      lines = drawn;
+      axes = settings;
+      redraw();
+    },
+    svg() {
+      const pen = new SvgPen(canvas.clientWidth, canvas.clientHeight, colour("card"));
+      paint(pen, pen.width, pen.height, lines, axes, null);
+      return pen.text();
+    },
   };
 }
 
+// Draws everything and returns the scales; null if there is nothing to draw.
+function paint(pen, width, height, lines, axes, cursor) {
+  const frame = scales(lines, axes, width, height);
+  if (!frame) {
+    pen.fillStyle = colour("soft");
+    pen.textAlign = "center";
+    pen.fillText(axes.empty ?? "nothing to draw yet", width / 2, height / 2);
+    return null;
+  }
+  grid(pen, frame, axes, width, height);
+  pen.save();
+  pen.beginPath();
+  pen.rect(EDGE.left, EDGE.top - 4, width - EDGE.left - EDGE.right, height - EDGE.top - EDGE.bottom + 8);
+  pen.clip();
+  for (const line of lines) stroke(pen, frame, line);
+  if (cursor !== null) {
+    pen.strokeStyle = colour("soft");
+    pen.lineWidth = 1;
+    pen.setLineDash([3, 3]);
+    pen.beginPath();
+    pen.moveTo(frame.across(cursor), EDGE.top);
+    pen.lineTo(frame.across(cursor), height - EDGE.bottom);
+    pen.stroke();
+  }
+  pen.restore();
+  return frame;
+}
+
+const within = (value, range) => !range || (value >= range[0] && value <= range[1]);
+
+// Half of the range around the cursor or the middle, or twice the range.
+function closer(frame, cursor, factor) {
+  const [left, right] = frame.ends;
+  const [a, b] = [frame.across(left), frame.across(right)];
+  const middle = cursor === null ? (a + b) / 2 : frame.across(cursor);
+  const half = ((b - a) / 2) * factor;
+  return [frame.value(middle - half), frame.value(middle + half)];
+}
+
 function scales(lines, axes, width, height) {
-  const xs = lines.flatMap((line) => line.x).filter((value) => !axes.logx || value > 0);
-  const ys = lines.flatMap((line) => line.y).filter((value) => !axes.logy || value > 0);
-  if (!xs.length || !ys.length) return null;
+  const points = lines.flatMap((line) => line.x.map((x, index) => [x, line.y[index]]));
+  const shown = points.filter(([x, y]) => Number.isFinite(y) && (!axes.logx || x > 0) && (!axes.logy || y > 0) && within(x, axes.range));
+  if (!shown.length && !(axes.range && points.length)) return null;
   const least = (values) => values.reduce((a, b) => Math.min(a, b));
   const most = (values) => values.reduce((a, b) => Math.max(a, b));
+  const [xs, ys] = shown.length ? [shown.map(([x]) => x), shown.map(([, y]) => y)] : [[1], [1]];
   let [left, right, low, high] = [least(xs), most(xs), least(ys), most(ys)];
   if (!axes.logx && axes.zero) left = Math.min(left, 0);
+  if (axes.range) [left, right] = axes.logx ? axes.range.map((value) => Math.max(value, 1e-9)) : axes.range;
   if (left === right) [left, right] = axes.logx ? [left / 2, right * 2] : [left - 1, right + 1];
-  if (low === high) [low, high] = axes.logy ? [low / 2, high * 2] : [low - 1, high + 1];
+  if (low === high) [low, high] = axes.logy ? [low / 2, high * 2] : [low - Math.abs(low || 1) / 2, high + Math.abs(high || 1) / 2];
   const margin = axes.logy ? (high / low) ** 0.05 : (high - low) * 0.05;
   [low, high] = axes.logy ? [low / margin, high * margin] : [low - margin, high + margin];
   const [fx, gx] = axes.logx ? [Math.log, Math.exp] : [(v) => v, (v) => v];
@@ -116,20 +176,17 @@ function grid(pen, frame, axes, width, height) {
   pen.textAlign = "center";
   pen.textBaseline = "bottom";
   pen.fillText(axes.x, (EDGE.left + width - EDGE.right) / 2, height - 4);
-  pen.save();
-  pen.translate(12, (EDGE.top + height - EDGE.bottom) / 2);
-  pen.rotate(-Math.PI / 2);
-  pen.textBaseline = "middle";
-  pen.fillText(axes.y, 0, 0);
-  pen.restore();
+  pen.textAlign = "left";
+  pen.textBaseline = "top";
+  pen.fillText(axes.y, 12, 8);
 }
 
 function stroke(pen, frame, line) {
   pen.strokeStyle = pen.fillStyle = series(line.hue);
-  pen.globalAlpha = line.faint ? 0.42 : 1;
-  pen.lineWidth = line.faint ? 1.2 : 2;
+  pen.globalAlpha = line.thin ? 0.6 : 1;
+  pen.lineWidth = line.thin ? 1.1 : 2.4;
   pen.lineJoin = "round";
-  pen.setLineDash(dashes(line.hue));
+  pen.setLineDash(line.dashed ? [9, 9] : dashes(line.hue));
   pen.beginPath();
   let open = false;
   for (let i = 0; i < line.x.length; i++) {

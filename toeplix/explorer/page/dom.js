@@ -12,6 +12,12 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
+export function shape(tag, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
 let view = ""; // the one that is shown
 const problems = new Map(); // by the view in which they happened: { words, when }; "": of all
 

@@ -1,44 +1,19 @@
-// Loss curves, live: rows are asked for after a cursor, so that a poll costs what is new.
+// The list of runs, live: rows are asked for after a cursor, so that a poll costs what is new.
 
 import { ask, attempt, element, find, short } from "./dom.js";
 import { series } from "./canvas.js";
-import { chart } from "./chart.js";
+import { plots } from "./run_plots.js";
+import { tables } from "./run_tables.js";
 
 const FIRST = 4; // runs that are shown before anything was chosen
-const HINT = "Move over the curves, or focus them and use the arrow keys.";
-const WORDS = { step: "steps", tokens: "tokens", seconds: "seconds" };
 
 export function runs() {
-  const known = new Map(); // name: { about, rows, cursor, hue, settings, sample, mark }
+  const known = new Map(); // name: { about, rows, cursor, hue, details, ... }
   const chosen = new Set();
   let active = false;
   let hues = 0;
-  const draw = chart(find("runs-chart"), (found, value) => {
-    const words = found
-      .filter(({ line }) => line.x.length)
-      .map(({ line, at }) => `${line.name} ${line.y[at].toFixed(4)}`);
-    find("runs-read").textContent = value === null ? HINT : `${short(value)} ${WORDS[by()]}: ${words.join(" · ")}`;
-  });
-  const by = () => find("runs-by").value;
-
-  function curves() {
-    const kind = find("runs-loss").value;
-    const kinds = kind === "both" ? ["loss", "val_loss"] : [kind];
-    const lines = [];
-    for (const [name, run] of known)
-      if (chosen.has(name))
-        for (const each of kinds) {
-          const rows = run.rows.filter((row) => row[each] !== undefined);
-          const validation = each !== "loss";
-          let y = rows.map((row) => row[each]);
-          if (!validation && find("runs-smooth").checked) y = smooth(y);
-          const words = kind === "both" ? `${name}, ${validation ? "validation" : "training"}` : name;
-          lines.push({ x: rows.map((row) => row[by()]), y, hue: run.hue, faint: !validation && kind === "both", dots: validation, name: words });
-        }
-    const unit = kind === "val_bits_per_byte" ? "bits per byte" : "nats per token";
-    const axes = { x: WORDS[by()], y: unit, zero: true, empty: chosen.size ? "no rows yet" : "choose a run" };
-    draw(lines, { ...axes, logx: find("runs-logx").checked, logy: find("runs-logy").checked });
-  }
+  const shown = () => [...known].filter(([name]) => chosen.has(name)).map(([name, run]) => ({ ...run, name }));
+  const { draw } = plots(shown);
 
   function list(found) {
     const box = find("runs-list");
@@ -58,7 +33,8 @@ export function runs() {
         known.delete(name);
         chosen.delete(name);
       }
-    if (!known.size) box.append(...(box.children.length > 1 ? [] : [element("p", { className: "quiet", textContent: "no runs here" })]));
+    find("runs-empty").hidden = known.size > 0;
+    search();
   }
 
   function toggle(name) {
@@ -110,54 +86,31 @@ export function runs() {
       }),
     );
     if (fresh) {
-      curves();
-      tables();
+      draw();
+      tables(shown());
     }
   }
 
-  function tables() {
-    const shown = [...chosen].filter((name) => known.get(name)?.details);
-    const flat = shown.map((name) => {
-      const { model = {}, ...rest } = known.get(name).details.settings;
-      return { ...model, ...rest };
-    });
-    const keys = [...new Set(flat.flatMap(Object.keys))];
-    const rows = keys.map((key) => {
-      const values = flat.map((each) => each[key]);
-      const differs = values.some((value) => value !== values[0]);
-      return { key, values, differs };
-    });
-    const only = find("runs-differ").checked;
-    const head = element("tr", {}, element("th", { scope: "col", textContent: "setting" }), ...shown.map((name) => element("th", { scope: "col", textContent: name })));
-    const body = rows
-      .filter((row) => row.differs || !only)
-      .map((row) =>
-        element(
-          "tr",
-          { className: row.differs ? "differs" : "" },
-          element("th", { scope: "row", textContent: row.key }),
-          ...row.values.map((value) => element("td", { textContent: short(value) })),
-        ),
-      );
-    find("runs-settings").replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
-    const samples = shown.filter((name) => known.get(name).details.sample);
-    find("runs-samples").replaceChildren(
-      ...samples.flatMap((name) => [
-        element("h3", { textContent: name }),
-        element("pre", { textContent: known.get(name).details.sample, tabIndex: 0 }),
-      ]),
-      ...(samples.length ? [] : [element("p", { className: "quiet", textContent: "None: runs write samples every --sample-every steps." })]),
-    );
+  // Runs whose name, architecture or differing settings have all words of the search.
+  function search() {
+    const words = find("runs-search").value.toLowerCase().split(/\s+/).filter(Boolean);
+    let hidden = 0;
+    for (const { about, label } of known.values()) {
+      const text = [about.name, about.arch, about.state, about.apart].join(" ").toLowerCase();
+      label.hidden = !words.every((word) => text.includes(word));
+      hidden += label.hidden;
+    }
+    find("runs-none").hidden = !known.size || hidden < known.size;
   }
 
-  for (const id of ["runs-loss", "runs-by", "runs-logx", "runs-logy", "runs-smooth"]) find(id).addEventListener("change", curves);
-  find("runs-differ").addEventListener("change", tables);
+  find("runs-search").addEventListener("input", search);
+  find("runs-differ").addEventListener("change", () => tables(shown()));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => [...known.keys()].forEach(mark));
 
   return {
     show() {
       active = true;
-      curves();
+      draw();
     },
     hide() {
       active = false;
@@ -193,14 +146,9 @@ function entry(about, change) {
 function describe({ about, more, damaged, failed }) {
   const progress = `${about.arch} · ${short(about.step)} of ${short(about.steps)} · `;
   const state = element("span", { textContent: about.state, className: `state-${about.state}` });
+  const apart = about.apart ? [element("span", { className: "apart", textContent: about.apart, title: about.apart })] : [];
   const lines = damaged === 1 ? "1 line of metrics.jsonl is damaged" : `${short(damaged)} lines of metrics.jsonl are damaged`;
   const problems = new Set([about.problem, failed, damaged ? lines : ""].filter(Boolean));
   const shown = [...problems].map((words) => element("span", { className: "wrong", textContent: words }));
-  more.replaceChildren(progress, state, ...shown);
-}
-
-// A running mean that forgets: long noise becomes a line, the first value is kept.
-function smooth(values) {
-  let mean = values[0];
-  return values.map((value) => (mean = 0.85 * mean + 0.15 * value));
+  more.replaceChildren(progress, state, ...apart, ...shown);
 }

@@ -6,14 +6,14 @@ import { choose, chosen, load } from "./chosen.js";
 
 const ROUND = 6000; // milliseconds for one turn
 
-export function symbols() {
+export function spectral() {
   let curve = null; // { re, im, turns } all the way round
   let row = null;
   let playing = 0;
-  const slider = find("symbols-theta");
+  const slider = find("spectral-theta");
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
-  const redraw = sheet(find("symbols-plane"), (pen, width, height) => {
-    if (curve) plane(pen, width, height, curve, part(), Number(find("symbols-zoom").value));
+  const redraw = sheet(find("spectral-plane"), (pen, width, height) => {
+    if (curve) plane(pen, width, height, curve, part(), Number(find("spectral-zoom").value));
   });
   const part = () => Number(slider.value) / 1000;
 
@@ -31,7 +31,7 @@ export function symbols() {
       ["a(θ)", `${short(curve.re[place])} ${curve.im[place] < 0 ? "−" : "+"} ${short(Math.abs(curve.im[place]))} i`],
       ["turns so far", curve.turns[place].toFixed(2)],
     ];
-    find("symbols-facts").replaceChildren(
+    find("spectral-facts").replaceChildren(
       ...lines.flatMap(([name, value, look]) => [element("dt", { textContent: name }), element("dd", { textContent: value, className: look ?? "" })]),
     );
   }
@@ -45,13 +45,13 @@ export function symbols() {
   function stop() {
     cancelAnimationFrame(playing);
     playing = 0;
-    find("symbols-play").textContent = "Play";
+    find("spectral-play").textContent = "Play";
   }
 
   function play() {
     const from = part() >= 1 ? 0 : part();
     const began = performance.now() - from * ROUND;
-    find("symbols-play").textContent = "Pause";
+    find("spectral-play").textContent = "Pause";
     const step = (now) => {
       const to = (now - began) / ROUND;
       turn(Math.min(1, Math.max(0, to)));
@@ -70,7 +70,7 @@ export function symbols() {
       return;
     }
     curve = whole(found.re, found.im);
-    for (const line of find("symbols-table").querySelectorAll("tbody tr")) line.classList.toggle("chosen", line.dataset.name === row.name);
+    for (const line of find("spectral-table").querySelectorAll("tbody tr")) line.classList.toggle("chosen", line.dataset.name === row.name);
     stop();
     turn(1);
     if (!calm.matches) {
@@ -84,7 +84,7 @@ export function symbols() {
     const lines = chosen.rows.map((each) => {
       const button = element("button", { textContent: each.name, type: "button" });
       button.addEventListener("click", () => {
-        find("symbols-filter").value = each.name;
+        find("spectral-filter").value = each.name;
         choose(each.name);
         attempt(one);
       });
@@ -93,7 +93,7 @@ export function symbols() {
       line.dataset.name = each.name;
       return line;
     });
-    find("symbols-table").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines));
+    find("spectral-table").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines));
   }
 
   slider.addEventListener("input", () => {
@@ -101,16 +101,16 @@ export function symbols() {
     facts();
     redraw();
   });
-  find("symbols-zoom").addEventListener("change", redraw);
-  find("symbols-play").addEventListener("click", () => (playing ? stop() : play()));
-  find("symbols-filter").addEventListener("change", (event) => {
+  find("spectral-zoom").addEventListener("change", redraw);
+  find("spectral-play").addEventListener("click", () => (playing ? stop() : play()));
+  find("spectral-filter").addEventListener("change", (event) => {
     choose(event.target.value);
     attempt(one);
   });
   return {
     show: (model) =>
       attempt(async () => {
-        await chosen.of(model, find("symbols-filter"));
+        await chosen.of(model, find("spectral-filter"));
         table();
         await one();
       }),
