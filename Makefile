@@ -1,10 +1,12 @@
 # Each target sets up its own virtual environment when there is none.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL = $(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --constraint constraints.txt
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-.PHONY: browser demo test quick fuzz check bench report format clean
+.PHONY: browser demo test quick fuzz check bench report docs dist format clean
 
-demo: .venv/ready  ## train a small model here and now, no data needed
+demo: .venv/demo-ready  ## train a small model here and now, no data needed
 	$(BIN)/python -m toeplix demo
 
 test: .venv/ready browser  ## run all tests, a process for each core
@@ -33,6 +35,7 @@ check: .venv/ready  ## format, lint, types, import layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(SITE)
 
 bench: .venv/ready  ## the operator beside its alternatives, as ratios
 	$(BIN)/python -m toeplix bench ops
@@ -40,14 +43,35 @@ bench: .venv/ready  ## the operator beside its alternatives, as ratios
 report: .venv/ready  ## figures/ and docs/experiments.md from the rows in results/, and a page
 	$(BIN)/python -m toeplix experiment report --out docs/experiments.md --figures figures --html runs/experiments.html
 
+docs: .venv/ready  ## the documentation site in build/site; warnings are errors
+	$(SITE)
+
+dist: .venv/release-ready  ## the release in dist/, checked, and its wheel tried in an environment of its own
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv --clear build/wheel
+	build/wheel/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	build/wheel/bin/python -I tests/wheel_smoke.py
+	build/wheel/bin/pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[serve]"
+	build/wheel/bin/python -I tests/wheel_smoke.py serve
+
 format: .venv/ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 .venv/ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
+	touch $@ .venv/demo-ready
+
+# only what the demo imports: files are compiled when they are
+.venv/demo-ready: pyproject.toml constraints.txt
+	$(INSTALL) --no-compile --editable '.[demo]'
+	touch $@
+
+.venv/release-ready: constraints.txt
+	$(INSTALL) build twine
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

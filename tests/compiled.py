@@ -7,7 +7,7 @@ the compiler cannot trace.
 import pytest
 import torch
 
-from tests.models import OURS, small, used
+from tests.models import FREE, OURS, small, used
 from tests.toy import toy_run, toy_store
 from toeplix import Model, build
 from toeplix.architectures import ARCHITECTURES
@@ -16,8 +16,8 @@ from toeplix.training.loop import fit
 
 SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2, "state_size": 16, "window": 7}
 CASES = {arch: small(arch, **SMALL) for arch in ARCHITECTURES} | {
-    "toeplitz-flat": small(heads=0, gate=True, **SMALL),
-    "toeplitz-heads-kernels": small(heads=4, kernels=2, sequential=2, **SMALL),
+    "toeplitz-flat": small(**FREE, heads=0, gate=True, **SMALL),
+    "toeplitz-heads-kernels": small(**FREE, heads=4, kernels=2, sequential=2, **SMALL),
     "toeplitz-paper": Model.paper(**used("toeplitz", **SMALL)),
 }
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests import test_architectures as contract
 from tests.test_architectures import SMALL
 from toeplix import Model, build
-from toeplix.architectures import ARCHITECTURES, forward_flops, parameters, state_bytes
+from toeplix.architectures import ARCHITECTURES, MIXERS, forward_flops, parameters, state_bytes
 from toeplix.inference.generation import generate
 from toeplix.ops import toeplitz
 
@@ -28,6 +28,7 @@ def page():
     yield names
     ARCHITECTURES.clear()
     ARCHITECTURES.update(before)
+    MIXERS.pop("ema")
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,9 @@ def tokens():
 def test_the_contract(model, tokens, tmp_path):
     """The same functions that test the architectures of the package."""
     contract.test_causal(model, tokens)
-    contract.test_the_prefix_of_an_output_is_the_output_of_the_prefix(model, tokens)
-    contract.test_one_result_however_it_is_fed(model, tokens)
+    for way in contract.WAYS:
+        contract.test_one_result_however_it_is_fed(model, tokens, way)
+    contract.test_one_result_in_any_pieces(model, tokens)
     contract.test_beyond_the_context_whole_equals_stepped(model)
     contract.test_gradients_reach_what_is_trained_and_nothing_else(model, tokens)
     contract.test_saved_and_loaded_bit_for_bit(model, tokens, tmp_path)

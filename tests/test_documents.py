@@ -1,17 +1,31 @@
-"""Documents are true: the map of modules, and every command and option that they name."""
+"""Documents are true: the map of modules, and every command, option, link and number that they name."""
 
+import json
 import re
 import shlex
+from collections import Counter
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import typer
+import yaml
 
 from toeplix.cli.main import app
+from toeplix.experiments.engine.claims import KINDS
+from toeplix.experiments.engine.claims_document import NOT_YET
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 COMMAND = typer.main.get_command(app)
 FOREIGN = {"--max-restarts", "--replay"}  # in inline code: options of torchrun and of tests.fuzz
 
@@ -40,7 +54,7 @@ def test_a_module_is_listed_under_its_package():
 
 def test_links_lead_somewhere():
     for document in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links {target}"
 
 
@@ -49,7 +63,7 @@ def shell_lines(document):
     for block in re.findall(r"```sh\n(.*?)```", document.read_text(), re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             if words := shlex.split(line, comments=True):
-                yield words
+                yield words[: words.index("<")] if "<" in words else words
 
 
 def of_toeplix(words):
@@ -125,31 +139,87 @@ def _all_options(command):
     return options(command).union(*(_all_options(each) for each in below))
 
 
-# what makes a command of the README small; those that are not here need a network, a server or long
-SMALL = {
-    ("data", "build", "python"): ["--limit", "60"],
-    ("data", "show"): [],
-    ("data", "check"): [],
-    ("plan",): [],
-    ("train", "laptop"): shlex.split(
-        "--steps 2 --dim 16 --depth 1 --context 32 --batch 2 --eval-sequences 2 --sample-every 0"
-    ),
-    ("train", "--config"): [],
-    ("generate",): [],
-    ("spectrum", "runs/mine"): [],
-}
+def fences(document):
+    """Language and content of every fenced block."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.slow
-def test_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
-    """One after the other in a new directory, made small."""
-    monkeypatch.chdir(tmp_path)
-    ran = set()
-    for words in shell_lines(ROOT / "README.md"):
-        arguments = of_toeplix(words) or []
-        for start, added in SMALL.items():
-            if tuple(arguments[: len(start)]) == start:
-                COMMAND.main([*arguments, *added], prog_name="toeplix", standalone_mode=False)
-                assert capsys.readouterr().out, arguments
-                ran.add(start)
-    assert ran == set(SMALL)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_no_block_escapes(document):
+    """Python blocks are executed, shell blocks read; what is in neither holds no code."""
+    for language, block in fences(document):
+        assert language in ("python", "sh", "bibtex", ""), f"{document.name}: ```{language}"
+        if language not in ("python", "sh"):
+            code = re.search(r"^(toeplix|pip|make|python|import|from) ", block, re.MULTILINE)
+            assert not code, f"{document.name}: {code[0]}... in a block without a language"
+
+
+def known(words):
+    """Whether a shell command that is not toeplix's exists as it is written."""
+    while re.match(r"\w+=", words[0]):
+        assert words[0].startswith("TOEPLIX_"), words
+        words = words[1:]
+    match words:
+        case ["make", *targets]:
+            return set(targets) <= TARGETS
+        case ["pip", "install", *what]:
+            extras = re.findall(r"(?:toeplix|\.)\[([\w,]+)\]", " ".join(what))
+            named = {name for several in extras for name in several.split(",")}
+            return named <= set(PROJECT["optional-dependencies"])
+        case ["curl", *rest]:
+            (url,) = [each for each in rest if "localhost" in each]
+            body = json.loads(rest[rest.index("-d") + 1])
+            path = urlsplit(url if "://" in url else f"http://{url}").path
+            return path in ("/v1/completions", "/v1/chat/completions") and "model" in body
+        case ["python", "-m", module, *_]:
+            return module.startswith("toeplix.") and find_spec(f"{module}.__main__") is not None
+        case ["python", file, *_]:
+            return (ROOT / file).is_file()
+        case ["uvicorn", "--factory", target, *_]:
+            return find_spec(target.partition(":")[0]) is not None
+    return False
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_other_commands_exist(document):
+    for words in shell_lines(document):
+        if of_toeplix(words) is None:
+            assert known(words), f"{document.name}: {shlex.join(words)}"
+
+
+def test_the_readme_is_short_and_counts_the_verdicts():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    table = (ROOT / "docs" / "experiments.md").read_text()
+    words = re.findall(r"^\| \[C\w+\]\(#c\d+\) \|.*?\| \*\*(.*?)\*\*", table, re.MULTILINE)
+    count = Counter(words)
+    verbs = {"holds": "hold", "fails": "fail"}
+    counted = ", ".join(
+        f"{count[kind]} {verbs.get(kind, kind)}" for kind in (*KINDS, NOT_YET) if count[kind]
+    )
+    assert f"20 claims have {len(words)} parts" in text
+    assert f"\n{counted}.\n" in text, f"the README should say: {counted}."
+
+
+def test_the_site_has_every_page():
+    def pages(entry):
+        values = entry.values() if isinstance(entry, dict) else entry
+        return (
+            [entry] if isinstance(entry, str) else [page for each in values for page in pages(each)]
+        )
+
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    files = {str(file.relative_to(ROOT / "docs")) for file in (ROOT / "docs").rglob("*.md")}
+    generated = {"index.md", "contributing.md", "changelog.md"}
+    assert sorted(pages(site["nav"])) == sorted(files | generated)
+    assert site["repo_url"] == PROJECT["urls"]["Homepage"]
+    assert site["site_url"] == PROJECT["urls"]["Documentation"]
+
+
+def test_the_workflow_runs_our_commands():
+    """Continuous integration has no commands of its own."""
+    (file,) = (ROOT / ".github" / "workflows").iterdir()
+    jobs = yaml.safe_load(file.read_text())["jobs"]
+    ran = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert sorted(ran) == [".ci/run", "make dist", "make docs"]
+    assert {"dist", "docs"} <= TARGETS

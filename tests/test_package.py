@@ -1,7 +1,6 @@
-"""The package as a whole: light to import, one direction, and a README that runs."""
+"""The package as a whole: light to import, one direction, and small dependencies."""
 
 import ast
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,17 @@ import pytest
 import toeplix
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("transformers", "datasets", "matplotlib", "scipy", "pandas", "typer", "rich", "lm_eval")
+HEAVY = (
+    "transformers",
+    "datasets",
+    "matplotlib",
+    "scipy",
+    "pandas",
+    "typer",
+    "rich",
+    "lm_eval",
+    "triton",
+)
 
 
 def run(code: str) -> str:
@@ -44,6 +53,22 @@ def test_import_adds_little_to_torch():
     assert third_party <= {"toeplix", "jaxtyping", "wadler_lindig", "numpy", "safetensors", "torch"}
 
 
+@pytest.mark.slow
+def test_training_generating_and_serving_need_only_tokenizers():
+    """Of Hugging Face's packages and of those of extras, but for the server's own."""
+    absent = (
+        "accelerate datasets huggingface_hub matplotlib pyarrow tensorboard transformers zstandard"
+    )
+    loaded = run(
+        f"import sys; sys.modules.update(dict.fromkeys({absent!r}.split()))\n"
+        "import toeplix.data, toeplix.training.loop, toeplix.inference, toeplix.serving.server\n"
+        "import toeplix.experiments.engine.report\n"
+        "from toeplix.data import Tokenizer\n"
+        "Tokenizer.train(['a text'], 260); print(*sys.modules)"
+    ).split()
+    assert {"tokenizers", "torch"} <= set(loaded)
+
+
 def test_the_package_knows_nothing_of_tests():
     """Layers inside the package are import-linter's to check (`make check`)."""
     for file in (ROOT / "toeplix").rglob("*.py"):
@@ -52,15 +77,6 @@ def test_the_package_knows_nothing_of_tests():
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
             assert not any(name.partition(".")[0] == "tests" for name in names), file
-
-
-@pytest.mark.slow
-def test_the_readme_runs():
-    text = (ROOT / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        run(block)
 
 
 def test_versions_agree():
