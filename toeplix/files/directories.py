@@ -5,6 +5,23 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+ATTEMPTS = 100  # to make a directory while other processes remove theirs
+
+
+def make_directory(folder: Path) -> None:
+    """Make a directory and those above it, unless they exist.
+
+    Another process that failed may remove an empty directory between two of the steps, so that
+    `mkdir` finds it missing and present at once; then all steps are tried again.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        except (FileNotFoundError, FileExistsError):
+            if attempt == ATTEMPTS - 1 or any(each.is_file() for each in (folder, *folder.parents)):
+                raise
+
 
 @contextlib.contextmanager
 def ensure_directory(folder: Path, *leftovers: str) -> Iterator[Path]:
@@ -15,7 +32,7 @@ def ensure_directory(folder: Path, *leftovers: str) -> Iterator[Path]:
     """
     absent = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder)
         yield folder
     except BaseException:
         with contextlib.suppress(OSError):  # something is in it

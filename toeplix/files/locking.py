@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from toeplix.files import ensure_directory, printable
+from toeplix.files.directories import ATTEMPTS, make_directory
 
 LOCK = ".lock"
 
@@ -30,19 +31,19 @@ def _lock_file(folder: Path, wait: bool) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # not on this system
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder)
         yield
         return
     file = folder / LOCK
-    tries = 100
+    attempts = ATTEMPTS
     while True:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_directory(folder)
             # not emptied: a file of this name may be somebody else's
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         except (FileNotFoundError, FileExistsError):
-            tries -= 1  # perhaps a directory was just removed by another process, which failed
-            if not tries or folder.is_file():
+            attempts -= 1  # perhaps the directory was just removed by another process, which failed
+            if not attempts or folder.is_file():
                 raise
             continue
         try:
