@@ -60,13 +60,17 @@ def serving(app):
         thread.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """A browser for one file of tests: playwright keeps an event loop running in this thread, in which
+    the tests of other files could not start theirs.
+    """
     program = chromium()
     if program is None:
         pytest.skip("no chromium: apt-get install chromium, or name one in TOEPLIX_CHROMIUM")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
             executable_path=program, args=FLAGS.split(), timeout=120_000
