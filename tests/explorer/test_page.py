@@ -8,6 +8,7 @@ import json
 import shutil
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.explorer.browsing import (
     CHANGED,
@@ -34,7 +35,7 @@ def test_every_view_draws_and_nothing_moves(browser, place, record_property):
         page.select_option("#model", "hybrid")
         for view in VIEWS[:-1]:
             show(page, view)
-            assert page.is_visible(f"#{view}")
+            expect(page.locator(f"#{view}")).to_be_visible()
         page.click("#tab-claims")
         page.wait_for_selector("#claims-table tbody tr:nth-child(20)")
         page.wait_for_selector("#claims-figures figure img")
@@ -54,21 +55,21 @@ def test_tabs_by_keyboard(browser, place):
         for view in VIEWS[1:5]:
             page.keyboard.press("ArrowRight")
             assert page.get_attribute(f"#tab-{view}", "aria-selected") == "true"
-            assert page.is_visible(f"#{view}")
+            expect(page.locator(f"#{view}")).to_be_visible()
             assert page.evaluate("document.activeElement.id") == f"tab-{view}"
             assert len(page.query_selector_all("main > section:not([hidden])")) == 1
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid"
         page.keyboard.press("Home")
-        assert page.is_visible("#runs")
+        expect(page.locator("#runs")).to_be_visible()
         page.keyboard.press("ArrowLeft")
-        assert page.is_visible("#claims")
+        expect(page.locator("#claims")).to_be_visible()
         page.keyboard.press("ArrowRight")
-        assert page.is_visible("#runs")
+        expect(page.locator("#runs")).to_be_visible()
         wait_drawn(page, "runs-chart")
         page.focus("#runs-chart")
         page.keyboard.press("ArrowLeft")
-        assert "24 steps" in page.inner_text("#runs-read")
+        expect(page.locator("#runs-read")).to_contain_text("24 steps")
 
 
 def test_light_and_dark(browser, place):
@@ -139,7 +140,7 @@ def test_text_is_written_looked_at_and_stopped(browser, place):
         second = page.inner_text("#generate-side")
         page.keyboard.press("End")
         assert page.inner_text("#generate-side") != second
-        assert page.locator("#generate-side tbody tr").count() == 8
+        expect(page.locator("#generate-side tbody tr")).to_have_count(8)
 
 
 def test_the_curve_goes_round_as_often_as_is_proven(browser, place):
@@ -158,7 +159,7 @@ def test_the_curve_goes_round_as_often_as_is_proven(browser, place):
             facts = page.locator("#spectral-facts dd").all_inner_texts()
             assert int(facts[0]) == proven
             assert float(facts[-1]) == pytest.approx(proven, abs=0.01)
-        assert page.input_value("#spectral-theta") == "1000"  # nothing moves by itself
+        expect(page.locator("#spectral-theta")).to_have_value("1000")  # nothing moves by itself
 
 
 def test_motion_only_where_it_is_welcome(browser, place):
@@ -186,9 +187,9 @@ def test_reach_by_keyboard(browser, place):
         wait_drawn(page, "reach-strip")
         page.focus("#reach-text span[tabindex='0']")
         page.keyboard.press("Home")
-        assert "position 0" in page.inner_text("#reach-read")
+        expect(page.locator("#reach-read")).to_contain_text("position 0")
         page.keyboard.press("ArrowRight")
-        assert "position 1" in page.inner_text("#reach-read")
+        expect(page.locator("#reach-read")).to_contain_text("position 1")
         assert (
             page.locator("#reach-text span.later").count()
             == page.locator("#reach-text span").count() - 2
@@ -200,11 +201,11 @@ def test_a_problem_is_said(browser, place):
     with opened(browser, place[1], "filters", expected=[REFUSED]) as page:
         page.select_option("#model", f"{ODD}, step-24")
         wait_drawn(page, "filters-curve")
-        assert page.is_hidden("#problem")
+        expect(page.locator("#problem")).to_be_hidden()
         page.click("#tab-generate")
         page.click("#generate-go")
         page.wait_for_selector("#problem:not([hidden])")
-        assert "holds no tokenizer" in page.inner_text("#problem")
+        expect(page.locator("#problem")).to_contain_text("holds no tokenizer")
 
 
 @pytest.fixture(scope="module")
@@ -246,17 +247,44 @@ def test_a_problem_stays_in_its_own_tab(browser, mixed):
         assert "only those of toeplitz and lookup are linear maps" in words
         for view in ("runs", "generate", "claims"):
             page.click(f"#tab-{view}")
-            assert page.is_hidden("#problem"), view
+            expect(page.locator("#problem")).to_be_hidden()
         page.click("#tab-reach")
         assert page.inner_text("#problem") == words
         page.select_option("#model", "good")
         wait_drawn(page, "reach-strip")
-        assert page.is_hidden("#problem")
+        expect(page.locator("#problem")).to_be_hidden()
         page.select_option("#model", "plain")
         page.wait_for_selector("#problem:not([hidden])")
-        assert page.locator("#reach-text span").count() == 0, "what another model gave"
+        expect(page.locator("#reach-text span")).to_have_count(0)
         page.click("#tab-generate")
         page.select_option("#model", "good")
         page.click("#tab-reach")
         wait_drawn(page, "reach-strip")
-        assert page.is_hidden("#problem")
+        expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_a_late_response_does_not_replace_a_newer_one(browser, mixed):
+    """The response for one model is held back until the page shows what was asked for after it."""
+    held = []
+
+    def hold(route):
+        if route.request.post_data_json["model"] == "good":
+            held.append(route)
+        else:
+            route.continue_()
+
+    with opened(browser, mixed[1], "reach", expected=[REFUSED]) as page:
+        page.select_option("#model", "rows")
+        wait_drawn(page, "reach-strip")
+        page.route("**/api/reach", hold)
+        page.select_option("#model", "good")
+        page.select_option("#model", "plain")
+        page.wait_for_selector("#problem:not([hidden])")
+        expect(page.locator("#reach-text span")).to_have_count(0)
+        assert len(held) == 1
+        held[0].fulfill(
+            response=page.request.post(held[0].request.url, data=held[0].request.post_data_json)
+        )
+        page.wait_for_timeout(300)
+        assert page.locator("#reach-text span").count() == 0
+        expect(page.locator("#problem")).to_be_visible()

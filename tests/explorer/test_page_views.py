@@ -80,14 +80,14 @@ def test_legend_values_and_search(browser, place):
         assert line.nth(0).inner_text() == f"{best['val_loss']:.4f} (step {best['step']})"
         assert line.nth(1).inner_text() == f"{rows[-1]['val_loss']:.4f}"
         labels = page.locator("#runs-list label:visible")
-        assert labels.count() == 2
+        expect(labels).to_have_count(2)
         texts = labels.all_inner_texts()
         assert sum("same settings as" in text for text in texts) == 1
         page.fill("#runs-search", "FIRST finished")
         assert [text.splitlines()[0] for text in labels.all_inner_texts()] == ["first"]
         page.fill("#runs-search", "nothing of the kind")
-        assert labels.count() == 0
-        assert page.is_visible("#runs-none")
+        expect(labels).to_have_count(0)
+        expect(page.locator("#runs-none")).to_be_visible()
 
 
 def test_every_metric_of_a_run_is_plotted(browser, place):
@@ -102,7 +102,7 @@ def test_every_metric_of_a_run_is_plotted(browser, place):
             wait_drawn(page, "runs-chart")
             page.focus("#runs-chart")
             page.keyboard.press("Home")
-            assert "1 steps: bare, training 2" in page.inner_text("#runs-read")
+            expect(page.locator("#runs-read")).to_contain_text("1 steps: bare, training 2")
             page.focus("#runs-lr")
             page.keyboard.press("Home")
             assert "bare" not in page.inner_text("#runs-read")
@@ -121,7 +121,7 @@ def test_the_tree_has_all_parameters(browser, place):
         page.select_option("#model", "hybrid")
         words = f"{count:,} parameters; {stored:,} numbers"
         page.locator("#weights-total", has_text=words).wait_for()
-        assert page.inner_text("#weights-part") == "blocks.0"
+        expect(page.locator("#weights-part")).to_have_text("blocks.0")
         panels = page.locator("#weights-histograms figure")
         names = [name for name in model.state_dict() if name.startswith("blocks.0.")]
         expect(panels).to_have_count(len(names))
@@ -141,8 +141,8 @@ def test_all_filters_at_a_glance_then_one(browser, place):
         page.select_option("#model", "first")
         wait_drawn(page, "filters-curve")
         page.locator("#filters-glance button").nth(1).wait_for()
-        assert page.locator("#filters-glance button").count() == 2
-        assert page.locator("#filters-glance path.band").count() == 4
+        expect(page.locator("#filters-glance button")).to_have_count(2)
+        expect(page.locator("#filters-glance path.band")).to_have_count(4)
         page.click("#filters-glance button:nth-of-type(2)")
         assert page.input_value("#filters-filter").startswith("blocks.1")
         assert page.locator("#filters-glance .chosen").inner_text().startswith("blocks.1")
@@ -152,22 +152,22 @@ def test_what_a_query_reads(browser, place):
     with opened(browser, place[1], "filters") as page:
         page.select_option("#model", "hybrid")
         show(page, "lookup")
-        assert page.locator("#lookup-block option").all_inner_texts() == ["1"]
-        assert page.locator("#lookup-head option").all_inner_texts() == ["0", "1"]
+        expect(page.locator("#lookup-block option")).to_have_text(["1"])
+        expect(page.locator("#lookup-head option")).to_have_text(["0", "1"])
         page.focus("#lookup-text span[tabindex='0']")
         page.keyboard.press("Home")
-        assert 'position 0, reads "<|bos|>" ' in page.inner_text("#lookup-read")
+        expect(page.locator("#lookup-read")).to_contain_text('position 0, reads "<|bos|>" ')
         page.keyboard.press("ArrowRight")
-        assert "position 1" in page.inner_text("#lookup-read")
+        expect(page.locator("#lookup-read")).to_contain_text("position 1")
         before = page.evaluate(PIXELS, "lookup-pairs")
         page.select_option("#lookup-head", "1")
         wait_for(page, CHANGED, arg=["lookup-pairs", before])
-        assert page.input_value("#lookup-head") == "1"
+        expect(page.locator("#lookup-head")).to_have_value("1")
 
 
 def test_the_index_is_explained(browser, place):
     with opened(browser, place[1], "spectral") as page:
-        assert "singular values" in page.inner_text("#spectral-meaning")
+        expect(page.locator("#spectral-meaning")).to_contain_text("singular values")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -180,7 +180,7 @@ def test_claims_have_the_verdict_first(browser, place, width):
         boxes = [cells.nth(number).bounding_box() for number in (0, 1)]
         below = boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"] + 1
         assert below == (width == 390)
-        assert "holds" in page.inner_text("#claims-note")
+        expect(page.locator("#claims-note")).to_contain_text("holds")
         if width == 390:
             inner = "(box) => box.scrollWidth <= box.clientWidth + 1"
             assert page.locator(".cards").evaluate(inner)

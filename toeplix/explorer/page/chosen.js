@@ -6,6 +6,7 @@ const models = new Map(); // name: rows
 const curves = new Map(); // model and filter: what was answered
 
 export const chosen = {
+  wanted: "", // the model that was asked for last
   model: "",
   rows: [],
   row: null,
@@ -13,7 +14,9 @@ export const chosen = {
   // Read the filters of a model, and offer them in a chooser.
   async of(model, chooser) {
     if (!model) throw new Error("there is no finished model here: its filters appear when it is saved");
+    chosen.wanted = model;
     if (!models.has(model)) models.set(model, (await ask("/api/filters", { name: model })).rows);
+    if (chosen.wanted !== model) throw new DOMException("another model was chosen meanwhile", "AbortError");
     const before = chosen.row?.name;
     Object.assign(chosen, { model, rows: models.get(model) });
     chosen.row = chosen.rows.find((row) => row.name === before) ?? chosen.rows[0] ?? null;

@@ -47,14 +47,25 @@ async function answer(response) {
   throw new Error(body.error ?? `the server answered ${response.status}`);
 }
 
-export async function ask(path, values = {}) {
+export async function ask(path, values = {}, signal = undefined) {
   const query = new URLSearchParams(values).toString();
-  return (await answer(await fetch(query ? `${path}?${query}` : path))).json();
+  return (await answer(await fetch(query ? `${path}?${query}` : path, { signal }))).json();
 }
 
 export async function send(path, body, signal) {
   const headers = { "content-type": "application/json" };
   return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal }));
+}
+
+// Returns a function that gives the signal of new work and aborts the work before it: a response that
+// comes late must not replace that of a newer request.
+export function replacing() {
+  let controller = null;
+  return () => {
+    controller?.abort();
+    controller = new AbortController();
+    return controller.signal;
+  };
 }
 
 let clock = 0; // counts beginnings and problems

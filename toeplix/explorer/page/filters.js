@@ -41,6 +41,7 @@ export function filters() {
     const { row } = chosen;
     const siblings = chosen.rows.filter((each) => row && each !== row && each.layer === row.layer && each.kernel === row.kernel).slice(0, 7);
     const [own, ...rest] = await Promise.all([load(row), ...siblings.map(load)]);
+    if (chosen.row !== row) return; // another one was chosen meanwhile
     taps = own?.taps ?? [];
     others = siblings.map((each, index) => ({ row: each, taps: rest[index].taps }));
     curves();

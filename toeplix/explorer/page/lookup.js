@@ -1,11 +1,12 @@
 // Lookup blocks: the weights w[t - s] (q[t] . k[s]) of earlier tokens in one head of one block.
 
-import { attempt, element, find, send, short } from "./dom.js";
+import { attempt, element, find, replacing, send, short } from "./dom.js";
 import { tokenPairs, top } from "./pairs.js";
 
 export function lookup() {
   let model = "";
   let asked = "";
+  const begin = replacing();
   const view = tokenPairs("lookup", (found, place, parts) => {
     const own = found.rows[place];
     const strongest = own.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0);
@@ -20,19 +21,22 @@ export function lookup() {
   };
 
   async function follow() {
+    const signal = begin();
     const request = wish();
     find("lookup-go").disabled = true;
     try {
-      const answer = await (await send("/api/lookup", request)).json();
+      const answer = await (await send("/api/lookup", request, signal)).json();
       options("lookup-block", Object.keys(answer.blocks), answer.block);
       options("lookup-head", [...Array(answer.blocks[answer.block]).keys()], request.head);
       view.fill(answer, answer.weights);
     } catch (error) {
-      view.clear(); // what is shown belongs to another model or text
+      if (!signal.aborted) view.clear(); // what is shown belongs to another model or text
       throw error;
     } finally {
-      asked = JSON.stringify(wish());
-      find("lookup-go").disabled = !model;
+      if (!signal.aborted) {
+        asked = JSON.stringify(wish());
+        find("lookup-go").disabled = !model;
+      }
     }
   }
 

@@ -62,8 +62,10 @@ export function spectral() {
   }
 
   async function one() {
-    const found = await load();
-    row = chosen.row;
+    const wanted = chosen.row;
+    const found = await load(wanted);
+    if (chosen.row !== wanted) return; // another one was chosen meanwhile
+    row = wanted;
     if (!found || !row) {
       curve = null;
       redraw();

@@ -1,6 +1,6 @@
 // The tensors of a model as a tree, with shapes and counts, and histograms of the weights of one module.
 
-import { ask, attempt, element, find, shape, short } from "./dom.js";
+import { ask, attempt, element, find, replacing, shape, short } from "./dom.js";
 
 const WIDE = 200; // of a histogram, in its own units
 const TALL = 70;
@@ -8,6 +8,7 @@ const TALL = 70;
 export function weights() {
   let name = "";
   let shown = []; // histograms
+  const begin = replacing();
 
   async function tree(wanted) {
     if (!wanted) throw new Error("there is no finished model here: its weights appear when it is saved");
@@ -39,10 +40,7 @@ export function weights() {
 
   async function choose(part) {
     if (!part) return;
-    const of = name;
-    const found = (await ask("/api/histograms", { name, part })).histograms;
-    if (of !== name) return;
-    shown = found;
+    shown = (await ask("/api/histograms", { name, part }, begin())).histograms;
     for (const button of find("weights-tree").querySelectorAll("button")) button.classList.toggle("chosen", button.dataset.part === part);
     find("weights-part").textContent = part;
     draw();
