@@ -11,8 +11,8 @@ Hyena has no final norm, as in the paper; it is also measured with one, as all o
     4 x steps      four times as many steps: which differences last
 
 Learning rates are tuned at equal steps on the user's corpus (else the embedded one), and kept in the
-other parts and on the embedded corpus, on which the main models are trained for equal steps. With four
-times the steps half of that learning rate is tried, too.
+other parts and on the embedded corpus, on which the main models are trained. With four times the steps
+half of that learning rate is tried, too.
 """
 
 from collections.abc import Mapping
@@ -85,15 +85,26 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     rest = {name: each for name, each in COMPARED.items() if name not in MAIN}
     found = text_training.tuned(here, main, rows, pairs=PAIRS, part=part)
     known = rates(rows, scale)
-    for name, cost in COSTS.items():
-        steps = steps_of(rows, part, cost, here.steps)
-        some = {model: rate for model, rate in known.items() if model in steps}
-        found += _repeated(here, some, f"{short(first)}, {name}", steps)
+    found += _equal_cost(here, known, rows, steps_from=part)
     for data in others:
+        there = replace(here, data=data)
         some = {model: rate for model, rate in known.items() if model in ON_BOTH_CORPORA}
-        found += _repeated(replace(here, data=data), some, f"{short(data)}, equal steps")
-    found += _longer(here, known, rows, f"{short(first)}, {TIMES} x steps")
-    return found + text_training.tuned(here, rest, rows, part=part)
+        found += _repeated(there, some, f"{short(data)}, equal steps")
+        found += _equal_cost(there, known, rows, steps_from=part)
+    found += text_training.tuned(here, rest, rows, part=part)
+    return found + _longer(here, known, rows, f"{short(first)}, {TIMES} x steps")
+
+
+def _equal_cost(
+    scale: Scale, known: Mapping[str, float], rows: list[TextRow], *, steps_from: str
+) -> list[Case]:
+    """Return the runs of equal FLOPs and equal time; costs of a step are those of part `steps_from`."""
+    found = []
+    for name, cost in COSTS.items():
+        steps = steps_of(rows, steps_from, cost, scale.steps)
+        some = {model: rate for model, rate in known.items() if model in steps}
+        found += _repeated(scale, some, f"{short(scale.data)}, {name}", steps)
+    return found
 
 
 def rates(rows: list[TextRow], scale: Scale) -> dict[str, float]:
