@@ -40,6 +40,7 @@ EXPERIMENTS = {
     "mqar": "toeplix.experiments.mqar",
     "lookup": "toeplix.experiments.lookup",
     "family": "toeplix.experiments.family",
+    "decays": "toeplix.experiments.decays",
     "length": "toeplix.experiments.length",
     "index": "toeplix.experiments.index",
     "symbols": "toeplix.experiments.symbols",

@@ -79,7 +79,7 @@ def measure(case: Case, work: Path) -> LengthFound:
     run = text_runs.run_of(case, work)
     if found["diverged"]:
         return {**found, "by_position": []}
-    model = load(work / "runs" / run.digest / "model")
+    model = load(text_runs.directory(run, work) / "model")
     store = corpora.store(case, work)
     tokens = store.val.alternate(corpora.REPORT).tokens.astype(np.int64)
     count = max(1, min(TEXTS, (len(tokens) - 1) // case.longest))

@@ -52,12 +52,17 @@ class Sized:
         return models.model(self.settings, **sizes)
 
 
-def trained(run: Run, work: Path) -> Path:
+def directory(run: Run, work: Path, variant: str = "") -> Path:
+    """Return where a run is kept, by the digest of its record and the name of a variant."""
+    return work / "runs" / "-".join(filter(None, (run.digest, variant)))
+
+
+def trained(run: Run, work: Path, variant: str = "") -> Path:
     """Return the directory of a run, which is trained once."""
     from toeplix.training.loop import fit
 
-    folder = work / "runs" / run.digest
-    with corpora.exclusive(work, f"run-{run.digest}"):
+    folder = directory(run, work, variant)
+    with corpora.exclusive(work, f"run-{folder.name}"):
         fit(run, folder)
     return folder
 

@@ -23,7 +23,7 @@ from toeplix.experiments.engine import corpora, intervals, models, tuning
 from toeplix.experiments.engine.models import Settings
 from toeplix.experiments.engine.repeated_bigrams import SplitLoss, split_loss
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_runs import Sized, run_of, trained, tune_loss
+from toeplix.experiments.engine.text_runs import Sized, directory, run_of, trained, tune_loss
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,17 +83,20 @@ class Pair(NamedTuple):
     bound: float = 0.0
 
 
-def measure(case: Case, work: Path) -> TextFound:
-    """Train, or take the model that is there, and say what it learned at which price."""
+def measure(case: Case, work: Path, *, variant: str = "") -> TextFound:
+    """Train, or take the model that is there, and say what it learned at which price.
+
+    `variant` names what distinguishes the run from others of the same record (`decays`).
+    """
     from toeplix.architectures import forward_flops, parameters
     from toeplix.training import logs
     from toeplix.training.loop import Diverged
 
     run = run_of(case, work)
-    folder = work / "runs" / run.digest
     diverged = None
+    folder = directory(run, work, variant)
     try:
-        trained(run, work)
+        trained(run, work, variant)
     except Diverged as problem:
         diverged = str(problem).split(" (batch")[0]
     evaluations = [row for row in logs.read(folder) if "val_loss" in row]
