@@ -104,7 +104,8 @@ def _description(model: LanguageModel) -> dict[str, Any]:
     described = model.pretrained_config()
     if (scheme := quantization_of(model)) is not None:
         # transformers rejects a type that it does not know, instead of reading integers as weights
-        described = {"model_type": f"toeplix-{scheme}"}
+        notice = pretrained_files.quantized_notice(scheme)
+        described = {"model_type": f"toeplix-{scheme}", "how_to_load": notice}
     return described | {VERSION: __version__, "model": dataclasses.asdict(model.config)}
 
 
@@ -208,7 +209,7 @@ def contents(
 
 
 def bounded(count: int, weights: Mapping[str, torch.Tensor], file: object) -> None:
-    """Refuse a record whose model is far larger than the file, before anything of it is built."""
+    """Reject a record whose model is far larger than the file, before anything of it is built."""
     there = sum(value.numel() for value in weights.values())
     if count > 4 * there + SPARE_NUMBERS:
         raise DamagedFile(
@@ -254,7 +255,7 @@ def _precise(name: str) -> bool:
 
 
 def require_numbers(model: torch.nn.Module, source: object) -> None:
-    """Refuse weights that are infinite or no numbers: whatever they compute is worth nothing."""
+    """Raise DamagedFile if a weight is infinite or not a number."""
     for name, value in own(model).items():
         if not bool(torch.isfinite(value.sum(dtype=torch.float64))):
             raise DamagedFile(
@@ -287,7 +288,7 @@ def _described(file: Path) -> str:
 
 
 def _agree(file: Path, config: Model, metadata: Mapping[str, str]) -> None:
-    """What lies beside the weights is what was written with them, as far as it is there."""
+    """Check config.json and the tokenizer, where they exist, against the metadata of the weights."""
     beside = file.with_name(CONFIG)
     if "model" in metadata and beside.exists():
         found = read_json(

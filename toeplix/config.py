@@ -58,7 +58,7 @@ class Model:
     groups: int = 1  # filters of a flat mixer, each for an equal share of the channels
     kernels: int = 1  # filters reading as many neighbouring channels
     sequential: int = 1  # Toeplitz layers in one mixer, a nonlinearity between them
-    frozen: str = "no"  # filters that are not trained, drawn at random or all ones
+    frozen: str = "no"  # filters that are not trained, random or all ones
     filter_init: str = "decay"  # initial filters: decaying with the lag, or Kaiming noise
     gate: bool = True  # multiply the mixer's output by a gate of its input
     gate_bias: float = 1.0  # initial bias of the gate, and so its initial mean
@@ -143,7 +143,7 @@ class Model:
 
     @property
     def attention_heads(self) -> int:
-        """Of an architecture that cannot be flat."""
+        """The heads of an architecture that cannot be flat: 4 unless given."""
         return self.heads or 4
 
     @property

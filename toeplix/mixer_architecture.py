@@ -110,7 +110,9 @@ class HybridArchitecture(MixerArchitecture):
 
     def check(self, config: Model) -> None:
         if config.init != "scaled":
-            raise ValueError(f"init={config.init!r} is for models of one mixer: leave it out")
+            raise ValueError(
+                f"init={config.init!r} is not one of models with several mixers: scaled"
+            )
         for name in dict.fromkeys(config.blocks):
             self.known[name].check(config)
 

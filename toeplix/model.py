@@ -63,7 +63,7 @@ class RaggedState(DecodingState):
 
 
 class LanguageModel(nn.Module, ABC):
-    """What every architecture is seen through."""
+    """The interface of every language model."""
 
     ragged: ClassVar[bool] = False  # whether its states are `RaggedState`
     config: Model
@@ -118,14 +118,14 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def embed(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-        """What the first layer reads."""
+        """Return what the first layer reads: the embeddings of the tokens."""
 
     @abstractmethod
     def layers(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         """All layers, and the final norm if there is one."""
 
     def features_of(self, batches: list[Tensor]) -> list[Tensor]:
-        """The same of several batches of rows."""
+        """Return the features of several batches of rows."""
         return [self.features(tokens) for tokens in batches]
 
     @abstractmethod
@@ -204,7 +204,7 @@ class Block(nn.Module):
         return x
 
     def each(self, batches: list[Tensor]) -> list[Tensor]:
-        """The same of several batches: weights that have to be gathered (distributed.py) are so once."""
+        """Return the outputs of several batches; sharded weights (distributed.py) are gathered once."""
         return [self(x) for x in batches]
 
 

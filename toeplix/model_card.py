@@ -44,7 +44,7 @@ def card(
     config: Model, described: Mapping[str, Any], trained: Trained | None, *, tokenizer: bool
 ) -> str:
     """Return the text of a card; `tokenizer`: one lies beside the model."""
-    names = f" ({', '.join(config.blocks)})" if config.blocks else ""
+    names = f" ({', '.join(config.blocks[: config.depth])})" if config.blocks else ""
     rows = {
         "architecture": f"{config.arch}{names}, dim {config.dim}, depth {config.depth}, heads "
         f"{config.heads}, context {config.context}, vocabulary {config.vocab}",
@@ -94,6 +94,11 @@ def _loading(described: Mapping[str, Any], tokenizer: bool) -> str:
         note = (
             "Without toeplix, pass `trust_remote_code=True`: this runs the code in the directory. "
         )
+        if tokenizer:
+            note += (
+                "The tokenizer needs no code: `PreTrainedTokenizerFast.from_pretrained(directory)` "
+                "loads it without a question. "
+            )
     code = "\n".join(lines)
     return f"```python\n{code}\n```\n\n{note}{ours}"
 

@@ -41,6 +41,7 @@ AUTO_MAPS = {
     },
     "toeplix_mamba2": {
         "AutoConfig": "modeling_toeplix_mamba2.ToeplixMamba2Config",
+        "AutoModel": "modeling_toeplix_mamba2.ToeplixMamba2Model",
         "AutoModelForCausalLM": "modeling_toeplix_mamba2.ToeplixMamba2ForCausalLM",
     },
 }
@@ -48,6 +49,16 @@ HOW_TO_LOAD = (
     "import toeplix.hub before the Auto classes of transformers read this directory, or pass "
     "trust_remote_code=True to them to run the code in it"
 )
+
+
+def quantized_notice(scheme: str) -> str:
+    """Return how a model with quantized weights is loaded."""
+    return (
+        f"these weights are {scheme}, which transformers cannot read: use toeplix.load, "
+        "`toeplix generate` or `toeplix serve`"
+    )
+
+
 WRITTEN_BY = "written_by"  # in generation_config.json
 CODE_MARK = (
     b"It lies beside the weights of"  # in the first lines of every code file, of all versions

@@ -1,4 +1,4 @@
-"""What every record (`Model`, `Run`) refuses at birth: values of the wrong kind, each with its rule."""
+"""Validation of the records `Model` and `Run`: types, ranges and choices of their fields."""
 
 import dataclasses
 import math

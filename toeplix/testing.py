@@ -1,4 +1,4 @@
-"""Checks that hold for anybody's sequence model, for use in tests.
+"""Checks for tests of any sequence model.
 
 from toeplix.testing import assert_causal
 assert_causal(my_module, torch.randn(2, 64, 32))
@@ -24,25 +24,25 @@ def assert_causal(
     """Fail if a change at position t or later moves an output before t.
 
     Works on any module or function along time: `x` is `(b, t, ...)` of numbers or `(b, t)` of
-    tokens, and the output is `(b, t, ...)`. For each cut t the future is redrawn, as a whole and as
-    one single position (a leak may cancel in a sum), and the past of the output is compared.
+    tokens, and the output is `(b, t, ...)`. For each of several positions t the inputs from t on are
+    resampled, all of them and one alone (a leak may cancel in a sum), and the outputs before t compared.
 
     Args:
         function: a module or function whose result depends on x alone (no dropout: call `.eval()`).
         x: one example input.
-        positions: where to cut; by default 1, 2, the last, and powers of two with their neighbours.
-        scale: size of the new future relative to x's largest value. Try 1e4 to see rounding leak.
-        tolerance: largest move allowed, relative to the largest output of the past. 0 asks for
+        positions: the positions t; by default 1, 2, the last, and powers of two with their neighbours.
+        scale: size of the new inputs relative to x's largest value. Try 1e4 to see rounding leak.
+        tolerance: largest change allowed, relative to the largest output before t. 0 asks for
             equality bit for bit. Default: what a Fourier transform of the whole sequence leaks by
             rounding, 1e-5 in float32 and 1e-14 in float64, times `scale` if above 1, and in half
             precision four roundings of the output.
-        vocabulary: number of tokens to redraw from, for integer x; default: the largest plus 1.
+        vocabulary: number of tokens to sample from, for integer x; default: the largest plus 1.
         output: picks the tensor from what the function returns; by default a tensor itself, its
             `logits` or `last_hidden_state`, or the first tensor of a tuple or mapping.
-        seed: of the new futures.
+        seed: of the new inputs.
 
     Raises:
-        AssertionError: names the cut, the position that moved and by how much.
+        AssertionError: names t, the position that changed and by how much.
     """
     cuts = _checked_cuts(x, positions)
     pick = output or _tensor

@@ -119,7 +119,7 @@ def test_streams_of_any_size_are_read(tmp_path):
 
 
 def test_a_line_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("toeplix.data.reading.LONGEST", 2**20)
+    monkeypatch.setattr("toeplix.data.reading.MAX_DOCUMENT_BYTES", 2**20)
     for ending, pack in {"": bytes, **PACK}.items():
         file = tmp_path / f"a.jsonl{ending}"
         file.write_bytes(pack(b'{"text": "fine"}\n{"text": "' + b"a" * 2**21))

@@ -158,7 +158,7 @@ def test_the_column_must_be_there(folder):
 
 
 def test_a_text_file_without_partings_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("toeplix.data.reading.LONGEST", 2**20)
+    monkeypatch.setattr("toeplix.data.reading.MAX_DOCUMENT_BYTES", 2**20)
     file = tmp_path / "long.txt"
     file.write_text("short\n\n\n" + "line\n" * 2**18)
     with pytest.raises(ValueError, match=r"line 3: a document of more than 1 MB.*form feed"):

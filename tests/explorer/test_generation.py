@@ -7,7 +7,7 @@ import torch
 
 from toeplix import load
 from toeplix.data import Tokenizer
-from toeplix.explorer.generation import CHUNK, LONGEST, write
+from toeplix.explorer.generation import CHUNK, MAX_PROMPT_TOKENS, write
 from toeplix.inference.generation import generate
 from toeplix.inference.sampling import Sampling
 
@@ -64,5 +64,5 @@ def test_nobody_is_kept_waiting_between_tokens(loaded):
 
 
 def test_too_long_a_prompt(loaded):
-    with pytest.raises(ValueError, match=f"at most {LONGEST}"):
-        written(loaded, "one two " * LONGEST)
+    with pytest.raises(ValueError, match=f"at most {MAX_PROMPT_TOKENS}"):
+        written(loaded, "one two " * MAX_PROMPT_TOKENS)

@@ -6,12 +6,12 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 import toeplix
 from tests.hub_pairs import CASES, one_thread, pair
 from tests.test_architectures import CASES as ALL
-from toeplix import pretrained_files
+from toeplix import Model, build, pretrained_files, save
 from toeplix.data import Tokenizer
 from toeplix.hub import modeling_toeplix, modeling_toeplix_mamba2
 from toeplix.inference.generation import generate
@@ -200,3 +200,46 @@ def test_the_card_tells_what_is_known(tmp_path):
     llama = toeplix.save(toeplix.build(ALL["llama"]), tmp_path / "llama")
     assert "toeplix.hub" not in (llama / "README.md").read_text()
     assert asdict(toeplix.load(llama).config) == asdict(ALL["llama"])
+
+
+def mamba2_directory(folder):
+    save(build(Model(arch="mamba2", dim=16, depth=1, context=16, vocab=37, state_size=8)), folder)
+    return folder
+
+
+def test_mamba2_rejects_what_it_would_ignore(tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(mamba2_directory(tmp_path))
+    tokens = torch.arange(6)[None]
+    packed = torch.tensor([[0, 1, 2, 0, 1, 2]])
+    with pytest.raises(ValueError, match=r"mamba2 cannot read packed rows \(position_ids\)"):
+        model(tokens, position_ids=packed)
+    with pytest.raises(ValueError, match=r"packed rows \(seq_idx\)"):
+        model(tokens, seq_idx=torch.zeros(1, 6))
+    with pytest.raises(ValueError, match="mamba2 has no attention weights"):
+        model(tokens, output_attentions=True)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1]])
+    padded = model(tokens, attention_mask=mask, position_ids=torch.tensor([[1, 1, 0, 1, 2, 3]]))
+    assert torch.equal(padded.logits, model(tokens, attention_mask=mask).logits)
+    assert torch.equal(model(tokens, position_ids=tokens).logits, model(tokens).logits)
+
+
+def test_the_backbone_of_mamba2(tmp_path):
+    folder = mamba2_directory(tmp_path)
+    whole, backbone = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoModel.from_pretrained(folder),
+    )
+    tokens = torch.arange(6)[None]
+    with torch.no_grad():
+        features = backbone(tokens).last_hidden_state
+        torch.testing.assert_close(whole.lm_head(features), whole(tokens).logits)
+
+
+def test_ids_of_a_config_without_a_tokenizer():
+    config = toeplix.hub.ToeplixConfig()
+    assert (config.bos_token_id, config.eos_token_id, config.pad_token_id) == (None, None, None)
+
+
+def test_the_card_names_blocks_that_exist(tmp_path):
+    save(build(Model(dim=16, depth=2, context=16, vocab=37)), tmp_path)
+    assert "hybrid (toeplitz, lookup), dim 16" in (tmp_path / "README.md").read_text()

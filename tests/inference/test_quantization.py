@@ -137,7 +137,7 @@ def test_code_that_cannot_use_it_says_so(tmp_path):
     transformers = pytest.importorskip("transformers")
     import toeplix.hub  # noqa: F401
 
-    with pytest.raises(Exception, match="toeplix-int8"):
+    with pytest.raises(ValueError, match="weights are int8, which transformers cannot read: use"):
         transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
 
 

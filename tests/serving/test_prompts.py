@@ -51,7 +51,7 @@ def test_what_templates_may_not(tokenizer):
     with pytest.raises(RequestError, match="no developers"):
         Conversations(tokenizer, TEMPLATE).tokens([("developer", "x")])
     spying = "{{ messages.__class__.__mro__[1].__subclasses__() }}"
-    with pytest.raises(RequestError, match="the chat template refuses"):
+    with pytest.raises(RequestError, match="the chat template failed"):
         Conversations(tokenizer, spying).tokens([("user", "x")])
     with pytest.raises(ValueError, match="chat template is damaged"):
         Conversations(tokenizer, "{% if %}")

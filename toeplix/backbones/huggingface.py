@@ -25,7 +25,7 @@ from toeplix.config import Model
 from toeplix.mixers.initialisation import Layers, scaled
 from toeplix.model import DecodingState, LanguageModel
 
-LONGEST = 2048  # positions that rotary embeddings are prepared for, at least
+MIN_ROTARY_POSITIONS = 2048  # positions that rotary embeddings are prepared for, at least
 CHUNK = 64  # of the scan: its reference in PyTorch takes time and memory in proportion beyond it
 
 
@@ -180,7 +180,7 @@ def _transformer(config: Model) -> dict[str, Any]:
         "num_attention_heads": config.attention_heads,
         "num_key_value_heads": config.attention_heads,
         "vocab_size": config.vocab,
-        "max_position_embeddings": max(config.context, LONGEST),
+        "max_position_embeddings": max(config.context, MIN_ROTARY_POSITIONS),
         "rms_norm_eps": 1e-6,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
         "attention_dropout": config.dropout,

@@ -57,8 +57,8 @@ def build(
 ) -> None:
     """Build a token store.
 
-    Stop it whenever you like, even by force: the same command goes on where it was, and the
-    result is the same to the last bit.
+    May be interrupted or killed: the same command resumes, and the result is the same to the last
+    bit.
 
     Text files are one document each, or several parted by a form feed or by two blank lines.
     """

@@ -8,15 +8,15 @@ import typer
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where everything is written.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=2, help="Of the Toeplitz model.")] = 400,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of the Toeplitz model.")] = 400,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that toeplix did not write, too.")
     ] = False,
 ) -> None:
-    """Train a small Toeplitz model and a Transformer of equal compute, and let the first one write.
+    """Train a small Toeplitz model and a Transformer at equal compute, and generate text.
 
-    On the documentation inside Python: no download, a few minutes on two cores. Stopped, the same command
-    goes on where it was.
+    The text is the documentation inside Python: no download, a few minutes on two cores. If
+    interrupted, the same command resumes.
     """
     from rich.table import Table
 
@@ -47,7 +47,7 @@ def demo(
             f"{row['seconds']:.0f}",
         )
     console.print(table)
-    console.print("[bold]It writes:[/bold]")
+    console.print("[bold]Sample:[/bold]")
     console.print(found["sample"], markup=False)
     console.print(f"[bold]Everything is in {out}[/bold] ({found['seconds']:.0f} s)")
     for name, what in (

@@ -35,8 +35,9 @@ def doctor(
 ) -> None:
     """Check operator, decoders and models on a device, time every path, and write the tuned rule.
 
-    Every path is compared with the definition in float64 on the CPU, every architecture with itself fed
-    in other ways. The report holds everything that a bug report needs. Exit status 1: a check failed.
+    Every path is compared with the definition in float64 on the CPU, every architecture with
+    itself on padded, packed, chunked and stepped inputs. The report holds everything that a bug
+    report needs. Exit status 1: a check failed.
     """
     placed = chosen(device)
     where = placed.device

@@ -61,9 +61,9 @@ def run(
 ) -> None:
     """Run experiments of the paper.
 
-    Measures what is missing and writes a row for every case into results/EXPERIMENT/SCALE.jsonl. Stop it
-    whenever you like: the same command goes on, and finished cases are never repeated. A case that fails
-    is recorded, and tried again next time.
+    Measures what is missing and writes a row for every case into
+    results/EXPERIMENT/SCALE.jsonl. May be interrupted: the same command resumes, and finished cases
+    are never repeated. A case that fails is recorded, and tried again next time.
     """
     from toeplix.experiments.engine import corpora
     from toeplix.experiments.engine.claims import CLAIMS, claim_of
@@ -135,10 +135,10 @@ def report(
 ) -> None:
     """Write the document of the paper's claims from the rows on disk.
 
-    Plots all figures and writes the table of claims (what holds, what fails, what is open) and the tables
-    of all experiments, as a document and as a page. What did not change since the last time is taken from
-    a cache ($XDG_CACHE_HOME/toeplix/report). A file that toeplix did not write is never replaced
-    without --overwrite.
+    Plots all figures and writes the table of claims and the tables of all experiments, as a
+    document and as a page. What did not change since the last time is taken from a cache
+    ($XDG_CACHE_HOME/toeplix/report). A file that toeplix did not write is never replaced without
+    --overwrite.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

@@ -55,9 +55,7 @@ app.add_typer(experiment, name="experiment")
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         from toeplix import __version__

@@ -20,8 +20,8 @@ def page(
 ) -> None:
     """Write a training run as one HTML page that needs no other file.
 
-    The page has loss curves, settings, cost, the last sample, and the symbols of the filters. A file that
-    toeplix did not write is never replaced without --overwrite.
+    The page has loss curves, settings, cost, the last sample, and the symbols of the filters. A
+    file that toeplix did not write is never replaced without --overwrite.
     """
     if text:
         print(_summary(run))

@@ -47,11 +47,11 @@ def plan(
 ) -> None:
     """Print parameters, FLOPs, memory and time of a run on given hardware.
 
-    Time is FLOPs divided by the peak FLOP/s and by an assumed efficiency, which is printed with what it
-    rests on; --efficiency replaces it.
+    Time is FLOPs divided by the peak FLOP/s and by an assumed efficiency, which is printed with
+    its source; --efficiency replaces it.
 
-    For h100 and a100, the kernels of the token mixers are listed beside what the cuBLAS and cuFFT paths
-    would move: a roofline estimate from published peaks, not a measurement.
+    For h100 and a100, the kernels of the token mixers are listed beside what the cuBLAS and cuFFT
+    paths would move: a roofline estimate from published peaks, not a measurement.
     """
     from rich.table import Table
 

@@ -52,8 +52,9 @@ def probe(
 ) -> None:
     """Measure how much of a text the hidden state of its last token retains.
 
-    The model is frozen, and a decoder learns to reconstruct the text. Controls: an untrained model of the
-    same shape, and a decoder without information. Results of the experiment `retention` are shown too.
+    The model is frozen, and a decoder learns to reconstruct the text. Controls: an untrained model
+    of the same shape, and a decoder without information. Results of the experiment `retention` are
+    shown too.
     """
     import sys
 

@@ -79,7 +79,7 @@ def spectrum(
         )
     where.tell()  # after what may fail, so that an error is one line
     starts = ", ".join(dict.fromkeys(layer.start or start for layer in found))
-    console.print(f"{checkpoint}: filters start as {starts}", markup=False)
+    console.print(f"{checkpoint}: initial filters: {starts}", markup=False)
     for table in tables(rows):
         console.print(table)
     if figures:

@@ -23,7 +23,7 @@ VAL_FRACTION = 0.05  # of a store that is made here
 MODEL_HELP = {
     "arch": "Architecture: the mixer of all blocks, or a model of Hugging Face.",
     "blocks": "Mixers of a hybrid, repeated over the depth, separated by commas.",
-    "vocab": "Tokens that it knows; default: those of the data.",
+    "vocab": "Vocabulary size; default: that of the data.",
     "context": "Tokens of a row, and taps of a free filter.",
     "dim": "Width.",
     "depth": "Blocks.",
@@ -32,10 +32,10 @@ MODEL_HELP = {
     "block_order": "Which sublayer comes first in a block.",
     "norm": "Kind of norm.",
     "final_norm": "A norm after the last block.",
-    "activation": "Of the channel layer.",
+    "activation": "Activation of the MLP.",
     "tie_embeddings": "Share one matrix between the embedding and the output layer.",
-    "dropout": "Share of activations that training drops.",
-    "init": "How weights start.",
+    "dropout": "Dropout probability.",
+    "init": "Initialisation; fan_in: llama and window only.",
     "filter": "toeplitz, lookup: a weight for every lag, or a few taps and decays.",
     "decays": "toeplitz, lookup: decays of a recurrent filter.",
     "free_taps": "toeplitz: first taps of a recurrent filter.",
@@ -90,12 +90,15 @@ def _train(
             help="Read the whole store first and compare it with its sha256; once, until it changes.",
         ),
     ] = True,
+    data_license: Annotated[
+        str, typer.Option(help="Licence of the data, for the model card.")
+    ] = "unknown",
     **settings: Any,
 ) -> None:
     """Train a language model.
 
-    Stop it whenever you like, even by force: the same command goes on where it was, and the result is
-    the same to the last bit. The command line goes before --config, that before the preset.
+    May be interrupted or killed: the same command resumes, and the result is the same to the last
+    bit. Options override --config, which overrides the preset.
 
     Several processes: torchrun --nproc-per-node 2 -m toeplix train ...
     """
@@ -109,6 +112,8 @@ def _train(
     from toeplix.training.signals import Stopped
     from toeplix.training.summary import waiting
 
+    if name is not None and name not in PRESETS:
+        raise typer.BadParameter(f"there is no preset {name!r}, only {', '.join(PRESETS)}")
     if out is None:
         raise typer.BadParameter("--out DIR is needed: where the run is written")
     given = {key: value for key, value in settings.items() if value is not None}
@@ -133,14 +138,22 @@ def _train(
         say: Callable[[str], None] = _say if processes.first else lambda line: None
         with bar(run, processes.first) as report:
             try:
-                model = fit(run, out, say=say, report=report, verify=verify, restart=restart)
+                model = fit(
+                    run,
+                    out,
+                    say=say,
+                    report=report,
+                    verify=verify,
+                    restart=restart,
+                    data_license=data_license,
+                )
             except Stopped as stopped:
                 say(str(stopped))
                 raise typer.Abort from None
     if processes.first:
         waited = waiting(read(out, lambda line: None)) or 0.0
         print(f"{model}: trained, {waited:.2%} of the time waiting for data")
-        print(f"{out / 'summary.md'}: how it went")
+        print(f"{out / 'summary.md'}: summary of the run")
 
 
 def _store(run: Run, out: Path, first: bool) -> str:

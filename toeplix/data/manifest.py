@@ -48,7 +48,7 @@ def digest(record: dict[str, Any]) -> str:
 
 
 def only_known(record: dict[str, Any], known: set[str]) -> None:
-    """Refuse other fields: one of them may be a known one, damaged."""
+    """Reject unknown fields: one of them may be a damaged name of a known one."""
     if unknown := sorted(set(record) - known):
         raise ValueError(f"field {printable(unknown[0])!r} is not known")
 

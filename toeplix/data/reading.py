@@ -15,7 +15,9 @@ from toeplix.data import decompression
 from toeplix.data.decompression import OPENERS
 from toeplix.files import open_input, printable
 
-LONGEST = 2**28  # bytes of a line, or of one document in a text file: what a mistake looks like
+MAX_DOCUMENT_BYTES = (
+    2**28
+)  # bytes of a line, or of one document in a text file: what a mistake looks like
 JSON_SPACE = " \t\r\n"  # what JSON knows as white space: str.strip would pass over more
 
 Records = Iterator[tuple[int, Any]]
@@ -63,9 +65,9 @@ def _parted(path: Path) -> Records:
             else:
                 held.append(piece)
                 size += len(piece)
-        if size > LONGEST:
+        if size > MAX_DOCUMENT_BYTES:
             raise Damaged(
-                f"a document of more than {LONGEST >> 20} MB begins here",
+                f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MB begins here",
                 "part documents by a form feed or two blank lines, or use .jsonl",
                 f"line {first}",
             )
@@ -184,9 +186,9 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
         if rest:
             held.append(rest)
             size += len(rest)
-        if size > LONGEST:
+        if size > MAX_DOCUMENT_BYTES:
             raise Damaged(
-                f"a line of more than {LONGEST >> 20} MB begins here",
+                f"a line of more than {MAX_DOCUMENT_BYTES >> 20} MB begins here",
                 "part documents by newlines",
                 f"line {number}",
             )

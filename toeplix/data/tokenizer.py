@@ -148,7 +148,7 @@ class Tokenizer:
 
 
 def check_vocab(vocab: int) -> None:
-    """Refuse the size of a tokenizer that cannot be trained."""
+    """Reject the size of a tokenizer that cannot be trained."""
     if vocab < MIN_VOCAB:
         raise ValueError(
             f"vocab={vocab} must be at least {MIN_VOCAB}: 256 bytes, control tokens, merges"

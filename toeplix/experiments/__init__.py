@@ -6,7 +6,7 @@
     holds(rows)               verdicts on the paper's claims: holds, fails or undecided
 
 A module also defines the record `Case`, the only input of `measure`. Rows are stored in
-results/<experiment>/<scale>.jsonl. To add an experiment, write such a module and add it to EXPERIMENTS.
+`results/EXPERIMENT/SCALE.jsonl`. To add an experiment, write such a module and add it to EXPERIMENTS.
 """
 
 import importlib

@@ -43,13 +43,13 @@ Bar = Callable[[Run], Any]  # a context manager that returns the `report` argume
 def demo(
     folder: Path, *, steps: int, say: Say, bar: Bar, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Run it, or go on with it; the numbers it ends with."""
+    """Run the demo, or resume it; return its numbers."""
     from matplotlib.figure import Figure  # noqa: F401 - which draws in the end: if missing, say so now
 
     began = time.monotonic()
     outputs = [folder / name for name in (SAMPLE, LOSSES, SYMBOLS)]
     check_output(*outputs, overwrite=overwrite)
-    say("1/4  tokens: the documentation inside Python, a tokenizer of 2000")
+    say("1/4  tokens: the documentation inside Python, a tokenizer of 2,000 tokens")
     recipe = Recipe(sources=("python",), vocab=VOCAB, val_fraction=VAL_FRACTION)
     store = build(recipe, folder / "data", processes=1)
     results = {}
@@ -58,7 +58,7 @@ def demo(
         with bar(run) as report:
             fit(run, folder / name, say=say, report=report)
         results[name] = _result(run, folder / name)
-    say("4/4  writing and drawing")
+    say("4/4  generating text and plotting")
     sample = write(folder, store.tokenizer, overwrite=overwrite)
     draw(folder, overwrite=overwrite)
     return {"results": results, "sample": sample, "seconds": time.monotonic() - began}

@@ -17,7 +17,7 @@ from toeplix.model import LanguageModel
 
 SHOWN = 8  # alternatives
 CHUNK = 256  # positions of a prompt that are read at once
-LONGEST = 4096  # tokens of a prompt
+MAX_PROMPT_TOKENS = 4096  # tokens of a prompt
 Event = dict[str, Any]
 
 
@@ -33,8 +33,8 @@ def write(
 ) -> Iterator[Event]:
     """Yield an event for each token. `alone` is held during each turn, and released between them."""
     tokens = [tokenizer.start, *tokenizer.encode(prompt)]
-    if len(tokens) > LONGEST:
-        raise ValueError(f"the prompt has {len(tokens)} tokens: at most {LONGEST}")
+    if len(tokens) > MAX_PROMPT_TOKENS:
+        raise ValueError(f"the prompt has {len(tokens)} tokens: at most {MAX_PROMPT_TOKENS}")
     if max(tokens) >= model.config.vocab:
         raise ValueError(
             f"the tokenizer has {tokenizer.vocab} tokens, the model {model.config.vocab}"

@@ -143,6 +143,7 @@ class ToeplixConfig(PreTrainedConfig):
     """
 
     model_type = "toeplix"
+    bos_token_id = eos_token_id = pad_token_id = None  # until a tokenizer names them
     qk_head_dim = 0  # keys and values differ in size: static caches take them as they come
     vocab_size, hidden_size, num_hidden_layers = _alias("vocab"), _alias("dim"), _alias("depth")
     max_position_embeddings, tie_word_embeddings = _alias("context"), _alias("tie_embeddings")

@@ -14,14 +14,21 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    PreTrainedConfig,
 )
 
 from toeplix.hub import modeling_toeplix
 from toeplix.hub.adapters import register_adapters
 from toeplix.hub.cache import NearLinearCache
 from toeplix.hub.modeling_toeplix import ToeplixConfig
-from toeplix.hub.modeling_toeplix_mamba2 import ToeplixMamba2Config, ToeplixMamba2ForCausalLM
+from toeplix.hub.modeling_toeplix_mamba2 import (
+    ToeplixMamba2Config,
+    ToeplixMamba2ForCausalLM,
+    ToeplixMamba2Model,
+)
+from toeplix.mixers.quantized import SCHEMES
 from toeplix.ops import toeplitz_windowed
+from toeplix.pretrained_files import quantized_notice
 
 FORWARD_ONLY = ("greedy_search", "sample", "beam_search", "beam_sample")  # no token is taken back
 
@@ -72,6 +79,20 @@ class ToeplixForCausalLM(WithToeplix, modeling_toeplix.ToeplixForCausalLM):
         return True
 
 
+def _quantized_config(scheme: str) -> type[PreTrainedConfig]:
+    """Return a configuration whose only use is its error: transformers cannot read these weights."""
+
+    class QuantizedConfig(PreTrainedConfig):
+        model_type = f"toeplix-{scheme}"
+
+        def __init__(self, **settings: Any) -> None:
+            if settings:  # transformers also makes an empty one, to compare
+                raise ValueError(quantized_notice(scheme))
+            super().__init__()
+
+    return QuantizedConfig
+
+
 def register() -> None:
     """Let the Auto classes of transformers find the models, and checkpoints carry the plain file."""
     AutoConfig.register("toeplix", ToeplixConfig)
@@ -79,6 +100,9 @@ def register() -> None:
     AutoModelForCausalLM.register(ToeplixConfig, ToeplixForCausalLM)
     AutoModelForSequenceClassification.register(ToeplixConfig, ToeplixForSequenceClassification)
     AutoConfig.register("toeplix_mamba2", ToeplixMamba2Config)
+    AutoModel.register(ToeplixMamba2Config, ToeplixMamba2Model)
     AutoModelForCausalLM.register(ToeplixMamba2Config, ToeplixMamba2ForCausalLM)
+    for scheme in SCHEMES:
+        AutoConfig.register(f"toeplix-{scheme}", _quantized_config(scheme))
     ToeplixConfig.register_for_auto_class()
     ToeplixMamba2Config.register_for_auto_class()

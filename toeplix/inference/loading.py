@@ -48,7 +48,7 @@ def load_pretrained(
         device: where it runs; None: the CPU.
         dtype: of the weights; None: as they are stored.
         decoding_layout: lay out the weights for fast decoding on a CPU (see weight_layout.py).
-        finite: refuse weights that are infinite or not a number.
+        finite: reject weights that are infinite or not a number.
         quantize: store the weights of linear layers as this, "int8" or "bfloat16" (mixers/quantized.py).
     """
     if quantize is not None:

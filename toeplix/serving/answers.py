@@ -1,6 +1,6 @@
 """Answers as they grow: from the engine's tokens to pieces of text with their log probabilities.
 
-    answer = Answer(service, prompts, request, stops)    takes its place in the queue, or is refused
+    answer = Answer(service, prompts, request, stops)    takes its place in the queue, or is rejected
     async for piece in answer: ...                        pieces of all choices, as they come
 
 Leaving the loop early, for whatever reason, ends the work.

@@ -61,7 +61,7 @@ class Conversations:
         except Exception as problem:  # a template is a program, and may fail in any way
             words = printable(str(problem))[:200] or type(problem).__name__
             raise RequestError(
-                400, f"the chat template refuses: {words}", param="messages"
+                400, f"the chat template failed: {words}", param="messages"
             ) from None
         start, tokens = self._tokenizer.start, []
         for part in self._names.split(text) if self._names else [text]:

@@ -41,8 +41,8 @@ MAX_PRODUCTS = 2**28  # maximum fixed-point products per filter, some minutes
 class Index:
     """`index` is proven if `status` is "certified", else None.
 
-    certified                 |a| >= margin sum |w| on the whole circle, so that no change of the taps by
-                              less than this (summed) moves the index
+    certified                 |a| >= margin sum |w| on the whole circle, so that no change of the
+                              taps by less than this (summed) moves the index
     not fredholm within eps   |a| <= margin sum |w| at `angle`, and margin <= eps
     undecided                 `reason` says why
     """

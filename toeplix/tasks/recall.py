@@ -64,7 +64,7 @@ def _sampled(rng: np.random.Generator, weights: np.ndarray, count: int) -> Token
 
 
 def fuzzy(rng: np.random.Generator, batch: int, context: int, count: int, vocab: int) -> Batch:
-    """Return pairs of keys and values of one to LONGEST tokens, then as many queries of any keys.
+    """Return pairs of keys and values of one or several tokens, then as many queries of any keys.
 
     No key is a prefix of another one, so the end of a key is unambiguous; rows end in blanks. Alphabets
     are those of `pairs`. 2 pairs, vocab 9, the beginning of a row:

@@ -29,19 +29,22 @@ def command(run: Run, data: str | None = None) -> str:
     return " ".join(shlex.quote(word) for word in words)
 
 
-def trained(run: Run, store: Store, folder: Path, rows: list[dict[str, Any]]) -> Trained:
+def trained(
+    run: Run, store: Store, folder: Path, rows: list[dict[str, Any]], data_license: str
+) -> Trained:
     """Return what the card of a finished run says; `rows` are its metrics."""
     recipe = store.manifest["recipe"]
     sources = [_relative(str(source)) for source in recipe.get("sources", ())]
     made_here = store.directory.resolve().parent == folder.resolve() and len(sources) == 1
     count = store.manifest["splits"]["train"]["tokens"]
-    held = [row for row in rows if "val_loss" in row]
+    validation = [row for row in rows if "val_loss" in row]
     return Trained(
         data=f"{', '.join(sources) or _relative(run.data)}: {count:,} tokens, {run.protocol}",
         tokens=rows[-1]["tokens"] if rows else 0,
-        val_loss=held[-1]["val_loss"] if held else None,
-        val_bits_per_byte=held[-1]["val_bits_per_byte"] if held else None,
+        val_loss=validation[-1]["val_loss"] if validation else None,
+        val_bits_per_byte=validation[-1]["val_bits_per_byte"] if validation else None,
         command=command(run, sources[0] if made_here else None),
+        data_license=data_license,
     )
 
 

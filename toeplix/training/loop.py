@@ -39,6 +39,7 @@ from toeplix.files.locking import locked
 from toeplix.inference.generation import generate
 from toeplix.inference.sampling import Sampling
 from toeplix.mixers.hyena import ImplicitFilter
+from toeplix.model_card import UNKNOWN
 from toeplix.training import batches, checkpoints, distributed, preflight
 from toeplix.training.command import trained
 from toeplix.training.logs import Logs, read
@@ -88,6 +89,7 @@ def fit(
     report: Report = lambda row: None,
     restart: bool = False,
     verify: bool = True,
+    data_license: str = UNKNOWN,
 ) -> Path:
     """Train a model, or resume its training; return the directory of the model, for `toeplix.load`.
 
@@ -98,6 +100,7 @@ def fit(
         report: gets step, steps, loss and tokens_per_second after every step.
         restart: start over at step 0 where all checkpoints are damaged, instead of an error.
         verify: read the store first, if that was not done since it was written (`Store.verify`).
+        data_license: the licence of the data, for the model card.
     """
     folder = Path(directory)
     with joined() as processes:
@@ -112,7 +115,7 @@ def fit(
             store.verify(say)
         with locked(folder) if processes.first else contextlib.nullcontext():
             preflight.check_directory(run, folder)  # by now another process may have claimed it
-            training = Training(run, folder, store, processes, say, report, restart)
+            training = Training(run, folder, store, processes, say, report, restart, data_license)
             if processes.first:  # from here on the directory is this run's
                 text = json.dumps(run.to_dict(), indent=1) + "\n"
                 replace_file(folder / RECORD, lambda aside: aside.write_text(text))
@@ -139,7 +142,9 @@ class Training:
         say: Say,
         report: Report,
         restart: bool = False,
+        data_license: str = UNKNOWN,
     ) -> None:
+        self.data_license = data_license
         self.run, self.folder, self.store, self.processes = run, folder, store, processes
         self.say, self.report = say, report
         self.checkpoints = folder / CHECKPOINTS
@@ -353,7 +358,8 @@ class Training:
         model = distributed.whole_model(self.model, self.processes)
         if not self.processes.first:
             return
-        how = trained(self.run, self.store, self.folder, read(self.folder, lambda line: None))
+        rows = read(self.folder, lambda line: None)
+        how = trained(self.run, self.store, self.folder, rows, self.data_license)
         tokenizer = self.store.directory / TOKENIZER
         save(model, self.folder / MODEL, tokenizer=tokenizer, trained=how)
         summarise(self.run, self.folder, self.processes.count, self.say)

@@ -85,10 +85,10 @@ def preset(name: str, data: str, **changes: Any) -> Run:
 def changed(
     run: Run, changes: dict[str, Any], say: Callable[[str], None] = lambda line: None
 ) -> Run:
-    """The same with other settings, those of the model among them.
+    """Return the run with other settings, those of the model among them.
 
-    A warmup that is not among the changes, but longer than the steps that are, is shortened, and `say`
-    hears of it.
+    A warmup that is not among the changes, but longer than the steps that are, is shortened, and `say` is
+    called with a notice.
     """
     inside = {name: value for name, value in changes.items() if name in vars(run.model)}
     outside = {name: value for name, value in changes.items() if name not in inside}

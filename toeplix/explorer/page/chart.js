@@ -89,7 +89,7 @@ function paint(pen, width, height, lines, axes, cursor) {
   if (!frame) {
     pen.fillStyle = colour("soft");
     pen.textAlign = "center";
-    pen.fillText(axes.empty ?? "nothing to draw yet", width / 2, height / 2);
+    pen.fillText(axes.empty ?? "no data yet", width / 2, height / 2);
     return null;
   }
   grid(pen, frame, axes, width, height);

@@ -25,11 +25,11 @@ export function spectral() {
       ["index", row.index === null ? "–" : String(row.index), "big"],
       ["proof", row.status],
       ["margin", row.margin === null ? "–" : `${short(row.margin)} of Σ|w|`],
-      ["noise has", row.noise_mean === undefined ? "–" : `${short(row.noise_mean)} ± ${row.noise_deviation.toFixed(1)}` + (z === null ? "" : ` (${z > 0 ? "+" : ""}${z.toFixed(1)} deviations away)`)],
+      ["null distribution", row.noise_mean === undefined ? "–" : `${short(row.noise_mean)} ± ${row.noise_deviation.toFixed(1)}` + (z === null ? "" : ` (${z > 0 ? "+" : ""}${z.toFixed(1)} standard deviations away)`)],
       ["taps", short(row.taps)],
       ["θ", `${(2 * part()).toFixed(3)} π`],
       ["a(θ)", `${short(curve.re[place])} ${curve.im[place] < 0 ? "−" : "+"} ${short(Math.abs(curve.im[place]))} i`],
-      ["turns so far", curve.turns[place].toFixed(2)],
+      ["winding up to θ", curve.turns[place].toFixed(2)],
     ];
     find("spectral-facts").replaceChildren(
       ...lines.flatMap(([name, value, look]) => [element("dt", { textContent: name }), element("dd", { textContent: value, className: look ?? "" })]),
