@@ -102,6 +102,14 @@ def test_python_blocks_run(page, place, monkeypatch, request):
         exec(compile(block, page, "exec"), names)
     if page == "CONTRIBUTING.md":
         check_experiment(names)
+    if page == "docs/tutorials/trainer.md":
+        check_control_tokens(names["tokenizer"], names["theirs"])
+
+
+def check_control_tokens(tokenizer, model):
+    """Texts begin with the start token, as our own tools have it, and `generate()` knows the end."""
+    assert tokenizer("7").input_ids[0] == tokenizer.bos_token_id
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
 
 
 @pytest.mark.parametrize("page", ELSEWHERE)

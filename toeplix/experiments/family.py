@@ -1,9 +1,10 @@
 """The family beyond the paper: recurrent filters, lookup and attention blocks on text.
 
 The default of version 0.1 (free filters, a gate that starts at 0), the same with a gate that starts at 1,
-recurrent filters, these with lookup in one block of four or of two, or with sliding-window attention in
-one block of four, beside Hyena and Llama, on the embedded corpus and on one of the user (`--corpus`).
-Hyena has no final norm, as in the paper; it is also measured with one, as all others. Parts:
+recurrent filters (also in 8 groups), these with lookup in one block of four or of two, or with
+sliding-window attention in one block of four, beside Hyena and Llama, on the embedded corpus and on one
+of the user (`--corpus`). Hyena has no final norm, as in the paper; it is also measured with one, as all
+others. Parts:
 
     equal steps    every model reads the same tokens
     equal FLOPs    steps in inverse proportion to the FLOPs of a step, as many as version 0.1 affords
@@ -49,6 +50,7 @@ COMPARED: dict[str, Settings] = {
     "hyena, final norm": MODELS["hyena"] | {"final_norm": True},
     "free": FREE | {"groups": 1},
     "recurrent": RECURRENT,
+    "recurrent, 8 groups": RECURRENT | {"groups": 8},
     "lookup 1 of 2": {"filter": "recurrent", "blocks": ["toeplitz", "lookup"]},
     "attention 1 of 4": {"filter": "recurrent", "blocks": ATTENTION_BLOCKS},
     "llama": MODELS["llama"],
