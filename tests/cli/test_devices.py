@@ -8,6 +8,8 @@ from toeplix import Model, build, devices, save
 from toeplix.cli.main import main
 from toeplix.data import Tokenizer
 from toeplix.inference.loading import load_pretrained
+from toeplix.inference.quantization import save_quantized
+from toeplix.mixers.quantized import SCHEMES
 from toeplix.serving.service import open_service
 
 PLACED = {  # commands with both options, and arguments that would take long if work started
@@ -96,6 +98,24 @@ def test_text_in_every_dtype(trained, monkeypatch, capsys, name):
     assert out.startswith("to be")
     model = load_pretrained(trained, dtype=devices.DTYPES[name]).model
     assert {weight.dtype for weight in model.parameters()} == {devices.DTYPES[name]}
+
+
+@pytest.mark.parametrize("name", devices.DTYPES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_text_of_quantized_weights_in_every_dtype(
+    trained, tmp_path, monkeypatch, capsys, scheme, name
+):
+    """The dtype is that of all that is not quantized; a quantized checkpoint gives the same text."""
+    stored = tmp_path / "quantized"
+    save_quantized(load_pretrained(trained, quantize=scheme).model, trained, stored)
+    texts = []
+    for words in ((trained, "to be", "--quantize", scheme), (stored, "to be")):
+        options = ("--max-new-tokens", 5, "--device", "cpu", "--dtype", name)
+        status, out, error = call(monkeypatch, capsys, "generate", *words, *options)
+        assert (status, error) == (0, "")
+        texts.append(out)
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("to be")
 
 
 def test_a_service_in_bfloat16(trained):
