@@ -22,6 +22,8 @@ PLACED = {  # commands with both options, and arguments that would take long if 
     "bench prefill": [],
     "bench decode": [],
     "bench training": [],
+    "bench family": [],
+    "bench long": [],
     "bench eval": [],
     "bench serve": [],
 }
@@ -71,6 +73,14 @@ def test_bad_dtypes_are_one_line_before_work_starts(command, monkeypatch, capsys
         "toeplix: dtype 'int8' is unknown: auto, float32, bfloat16, float16, float64\n"
     )
     assert out == ""
+
+
+@pytest.mark.parametrize("command", ["bench data", "bench spectrum", "bench quantize"])
+def test_benchmarks_of_the_cpu_have_no_such_options(command, monkeypatch, capsys):
+    for option in ("--device", "--dtype"):
+        status, _, error = call(monkeypatch, capsys, *command.split(), option, "auto")
+        assert status == 2
+        assert f"No such option: {option}" in error
 
 
 def test_an_automatic_choice_is_told(trained, monkeypatch, capsys):
