@@ -46,6 +46,21 @@ def test_the_product_is_that_of_the_stored_weights(scheme, rows, sizes):
     torch.testing.assert_close(layer(x[:, None])[:, 0], layer(x), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_rounding_of_16_rows_is_not_that_of_17(scheme):
+    """As docs/serving.md says: bfloat16 up to 16 rows, the dtype of the input beyond."""
+    layer = SCHEMES[scheme](nn.Linear(64, 8, bias=False))
+    x = torch.randn(17, 64)
+    weight = layer.dequantized(torch.float64)
+    size = float((x.double().abs() @ weight.abs().T).max())
+    few, many = (
+        float((layer(x[:rows]).double() - x[:rows].double() @ weight.T).abs().max()) / size
+        for rows in (16, 17)
+    )
+    assert many < 2**-20
+    assert 2**-14 < few < ROUNDING
+
+
 def test_int8_is_within_half_a_step():
     linear = nn.Linear(48, 20)
     with torch.no_grad():

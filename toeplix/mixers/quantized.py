@@ -7,7 +7,8 @@
 
 A decode step is as fast as its weights are read from memory. For few rows x is rounded to bfloat16 and
 multiplied by the stored weights, with float32 sums; for many rows (prefill) the weights are converted to
-float32 once and multiplied there, since that conversion is then a small part of the product. Biases,
+float32 once and multiplied there, since that conversion is then a small part of the product. So the
+result of a row depends on the number of rows by the rounding of bfloat16 (docs/serving.md). Biases,
 norms, filters and embeddings stay as they are, and so does the residual stream. `model.to(dtype)` changes
 the dtype of these; stored weights and their scales keep theirs.
 """
