@@ -12,6 +12,8 @@ cluster the directory of the model must be on storage that all machines share.
                 and restarts it if not. GET /-/healthz is the health of Ray's proxy.
     draining    A replica that is stopped (scaling down, redeploying, deleting) gets no new requests and
                 has TOEPLIX_DRAIN seconds to complete those that it has.
+    GPUs        TOEPLIX_DEVICE=cuda reserves one for every replica, --gpus 0.5 half of one; Ray chooses
+                which one. Without either none is reserved.
     metrics     GET /metrics is that of the replica that answers. All replicas also publish theirs as
                 gauges of Ray, with a label for the replica: ray_toeplix_* at the metrics port of every
                 Ray node, which Prometheus scrapes.
@@ -28,7 +30,8 @@ from typing import Any
 from ray import serve
 from ray.util.metrics import Gauge
 
-from toeplix.serving.factory import Settings, create, settings
+from toeplix.devices import named_device
+from toeplix.serving.factory import DEVICE, Settings, create, settings
 
 APPLICATION = "toeplix"
 PUBLISH_SECONDS = 2.0
@@ -75,11 +78,29 @@ class Replica:
             raise RuntimeError("the engine of this replica has ended")
 
 
-def deployment(chosen: Settings, replicas: int) -> Any:
+def reserved_gpus(chosen: Settings, asked: float | None) -> float:
+    """Return the GPUs that each replica reserves: as asked for, else one if its device is CUDA."""
+    device = named_device(chosen.device)
+    cuda = device is not None and device.type == "cuda"
+    if device is not None and cuda and device.index is not None:
+        raise ValueError(f"{DEVICE}={chosen.device}: Ray chooses the GPU of a replica, give cuda")
+    gpus = float(cuda) if asked is None else asked
+    if not 0 <= gpus <= 1:
+        raise ValueError(f"--gpus {gpus:g} must be in 0 .. 1: a replica runs on one device")
+    if cuda and gpus == 0:
+        raise ValueError(f"--gpus 0 reserves no GPU for {DEVICE}={chosen.device}: leave it out")
+    return gpus
+
+
+def deployment(chosen: Settings, replicas: int, gpus: float = 0.0) -> Any:
     """Return the application for `serve.run`; replicas get this process's TOEPLIX_ variables."""
     limits = chosen.limits
     own = {name: value for name, value in os.environ.items() if name.startswith("TOEPLIX_")}
-    actor = {"num_cpus": chosen.threads or 1, "runtime_env": {"env_vars": own}}
+    actor = {
+        "num_cpus": chosen.threads or 1,
+        "num_gpus": gpus,
+        "runtime_env": {"env_vars": own},
+    }
     return serve.deployment(
         Replica,
         name=APPLICATION,
@@ -109,17 +130,23 @@ def main() -> None:
     """Run the replicas until Ctrl-C or SIGTERM, then let them complete their requests."""
     parser = argparse.ArgumentParser(description="Serve replicas of a model with Ray.")
     parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument(
+        "--gpus",
+        type=float,
+        help="GPUs of each replica, 0.5 for two on one; default: 1 with TOEPLIX_DEVICE=cuda, else 0",
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     given = parser.parse_args()
     try:
         chosen = settings(os.environ)
+        gpus = reserved_gpus(chosen, given.gpus)
     except ValueError as problem:
         raise SystemExit(f"toeplix: {problem}") from problem
     if given.host != "127.0.0.1" and chosen.key is None:
         raise SystemExit(f"toeplix: --host {given.host} needs an API key in TOEPLIX_API_KEY")
     serve.start(http_options={"host": given.host, "port": given.port})
-    serve.run(deployment(chosen, given.replicas), name=APPLICATION)
+    serve.run(deployment(chosen, given.replicas, gpus), name=APPLICATION)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

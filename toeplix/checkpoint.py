@@ -238,10 +238,15 @@ def fill(model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: ob
 def _fill_quantized(
     model: torch.nn.Module, weights: Mapping[str, torch.Tensor], source: object
 ) -> None:
-    """Copy quantized weights into a model that was quantized likewise; types have to agree too."""
-    expected = own(model)
-    _compare({name: value.shape for name, value in expected.items()}, weights, source)
-    for name, value in expected.items():
+    """Copy quantized weights into a model that was quantized likewise; types have to agree too.
+
+    The model takes the precision in which the file has all that is not quantized.
+    """
+    _compare({name: value.shape for name, value in own(model).items()}, weights, source)
+    around = {weights[name].dtype for name, _ in model.named_parameters() if not _precise(name)}
+    if len(around) == 1 and around <= set(PRECISIONS):
+        model.to(dtype=around.pop())
+    for name, value in own(model).items():
         if weights[name].dtype != value.dtype:
             kinds = [
                 str(kind).removeprefix("torch.") for kind in (weights[name].dtype, value.dtype)

@@ -2,6 +2,8 @@
 
 choose_device("auto")                the first of cuda and mps that is there, else cpu
 choose_dtype("bfloat16", device)     None for "auto": as weights are stored
+named_device("cuda:1")               the same without a look at the hardware, which may be elsewhere
+named_dtype("bfloat16")
 """
 
 import torch
@@ -17,17 +19,11 @@ DTYPES = {
 
 def choose_device(name: str = AUTO) -> torch.device:
     """Return the device of this name; raise ValueError if there is no such device here."""
-    if name == AUTO:
+    device = named_device(name)
+    if device is None:
         return torch.device(_automatic())
-    try:
-        device = torch.device(name)
-    except RuntimeError as problem:
-        known = "auto, cpu, cuda, cuda:1, mps, ..."
-        raise ValueError(f"device {name!r:.40} is unknown: {known}") from problem
     if device.type == "cpu":
-        return torch.device("cpu")  # it has no numbers
-    if device.type == "meta":
-        raise ValueError("device 'meta' computes no values: choose cpu, cuda or mps")
+        return device
     count = _count(device.type)
     if count == 0:
         raise ValueError(
@@ -38,13 +34,25 @@ def choose_device(name: str = AUTO) -> torch.device:
     return device
 
 
-def choose_dtype(name: str, device: torch.device) -> torch.dtype | None:
-    """Return the dtype of this name, None for `auto`; raise ValueError if the device has no such type."""
+def named_device(name: str) -> torch.device | None:
+    """Return the device of this name, None for `auto`; raise ValueError if PyTorch knows no such name."""
     if name == AUTO:
         return None
-    if name not in DTYPES:
-        raise ValueError(f"dtype {name!r:.40} is unknown: auto, {', '.join(DTYPES)}")
-    dtype = DTYPES[name]
+    try:
+        device = torch.device(name)
+    except RuntimeError as problem:
+        known = "auto, cpu, cuda, cuda:1, mps, ..."
+        raise ValueError(f"device {name!r:.40} is unknown: {known}") from problem
+    if device.type == "meta":
+        raise ValueError("device 'meta' computes no values: choose cpu, cuda or mps")
+    return torch.device("cpu") if device.type == "cpu" else device  # CPUs have no numbers
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype | None:
+    """Return the dtype of this name, None for `auto`; raise ValueError if the device has no such type."""
+    dtype = named_dtype(name)
+    if dtype is None:
+        return None
     try:
         torch.ones((), dtype=dtype, device=device)
     except (RuntimeError, TypeError) as problem:
@@ -52,6 +60,21 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype | None:
             f"dtype {name!r} is not supported on {device}: choose float32"
         ) from problem
     return dtype
+
+
+def named_dtype(name: str) -> torch.dtype | None:
+    """Return the dtype of this name, None for `auto`; raise ValueError for any other name."""
+    if name == AUTO:
+        return None
+    if name not in DTYPES:
+        raise ValueError(f"dtype {name!r:.40} is unknown: auto, {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def automatic_notice(device: torch.device, option: str) -> str:
+    """Return in one line which device was chosen automatically; `option` is what names another."""
+    found = "no CUDA or MPS device was found" if device.type == "cpu" else f"{option} auto"
+    return f"using {described(device)}: {found}"
 
 
 def described(device: torch.device) -> str:

@@ -8,6 +8,8 @@ from toeplix import Model, build, devices, save
 from toeplix.cli.main import main
 from toeplix.data import Tokenizer
 from toeplix.inference.loading import load_pretrained
+from toeplix.inference.quantization import save_quantized
+from toeplix.mixers.quantized import SCHEMES
 from toeplix.serving.service import open_service
 
 PLACED = {  # commands with both options, and arguments that would take long if work started
@@ -20,6 +22,8 @@ PLACED = {  # commands with both options, and arguments that would take long if 
     "bench prefill": [],
     "bench decode": [],
     "bench training": [],
+    "bench family": [],
+    "bench long": [],
     "bench eval": [],
     "bench serve": [],
 }
@@ -71,6 +75,14 @@ def test_bad_dtypes_are_one_line_before_work_starts(command, monkeypatch, capsys
     assert out == ""
 
 
+@pytest.mark.parametrize("command", ["bench data", "bench spectrum", "bench quantize"])
+def test_benchmarks_of_the_cpu_have_no_such_options(command, monkeypatch, capsys):
+    for option in ("--device", "--dtype"):
+        status, _, error = call(monkeypatch, capsys, *command.split(), option, "auto")
+        assert status == 2
+        assert f"No such option: {option}" in error
+
+
 def test_an_automatic_choice_is_told(trained, monkeypatch, capsys):
     monkeypatch.setattr(devices, "_count", lambda kind: 0)
     words = ("generate", trained, "to", "--max-new-tokens", 3)
@@ -96,6 +108,24 @@ def test_text_in_every_dtype(trained, monkeypatch, capsys, name):
     assert out.startswith("to be")
     model = load_pretrained(trained, dtype=devices.DTYPES[name]).model
     assert {weight.dtype for weight in model.parameters()} == {devices.DTYPES[name]}
+
+
+@pytest.mark.parametrize("name", devices.DTYPES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_text_of_quantized_weights_in_every_dtype(
+    trained, tmp_path, monkeypatch, capsys, scheme, name
+):
+    """The dtype is that of all that is not quantized; a quantized checkpoint gives the same text."""
+    stored = tmp_path / "quantized"
+    save_quantized(load_pretrained(trained, quantize=scheme).model, trained, stored)
+    texts = []
+    for words in ((trained, "to be", "--quantize", scheme), (stored, "to be")):
+        options = ("--max-new-tokens", 5, "--device", "cpu", "--dtype", name)
+        status, out, error = call(monkeypatch, capsys, "generate", *words, *options)
+        assert (status, error) == (0, "")
+        texts.append(out)
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("to be")
 
 
 def test_a_service_in_bfloat16(trained):

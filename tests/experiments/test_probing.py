@@ -11,6 +11,7 @@ from toeplix.data import Tokenizer
 from toeplix.experiments import retention
 from toeplix.experiments.engine import rows, text_probe
 from toeplix.experiments.engine.collect import results_file
+from toeplix.mixers.quantized import quantize
 
 TEXT = "to be or not to be, that is the question, and so on until the end of the text. "
 pytestmark = [pytest.mark.usefixtures("unchecked"), pytest.mark.slow]
@@ -101,6 +102,17 @@ def test_the_hidden_state_is_that_of_the_last_layer(tmp_path):
         torch.testing.assert_close(text_probe.opened(tmp_path).encode(tokens), wanted)
         fresh = text_probe.opened(tmp_path, fresh=True).encode(tokens)
     assert not torch.allclose(fresh, wanted)
+
+
+def test_quantized_weights_stay_quantized(tmp_path):
+    """Both texts: short ones go through the kernel for few rows, which reads the stored dtype."""
+    model = build(Model(vocab=280, context=32, dim=16, depth=1)).eval()
+    quantize(model, "int8")
+    save(model, tmp_path)
+    with torch.no_grad():
+        for time in (3, 32):
+            tokens = torch.randint(280, (1, time))
+            assert torch.equal(text_probe.opened(tmp_path).encode(tokens), model.encode(tokens))
 
 
 def test_rows_of_the_experiment_stand_beside(tmp_path):

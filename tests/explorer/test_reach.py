@@ -136,6 +136,21 @@ def test_nothing_arrives_from_the_future(linearization):
     assert (found.diagonal() > 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("linearization", LINEARIZATIONS)
+@pytest.mark.parametrize("shape", ["heads", "two filters", *OTHER_SHAPES])
+def test_half_precision_is_the_model_rounded(shape, linearization, dtype):
+    """The witness has the same weights in double precision."""
+    model = fresh(**(SHAPES | OTHER_SHAPES)[shape]).to(dtype)
+    tokens = torch.randint(20, (11,))
+    found = reach(model, tokens, linearization)
+    assert found.dtype == dtype
+    expected = reach(model.double(), tokens, linearization)
+    # a few roundings, as values pass through two layers
+    close = 8 * torch.finfo(dtype).eps * float(expected.max())
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=close)
+
+
 def test_what_is_refused():
     with pytest.raises(ValueError, match="the mixers linear: only those of toeplitz and lookup"):
         reach(

@@ -13,6 +13,7 @@ from tests.models import stepped
 from toeplix import Model, build, load, save
 from toeplix.architectures import ARCHITECTURES
 from toeplix.data import Tokenizer
+from toeplix.devices import DTYPES
 from toeplix.files import DamagedFile
 from toeplix.inference import generate, load_pretrained
 from toeplix.inference.quantization import compare, save_quantized, weight_bytes, windows_of
@@ -20,6 +21,7 @@ from toeplix.mixers.quantized import (
     MAX_FEW_ROWS,
     SCHEMES,
     Int8Linear,
+    QuantizedLinear,
     quantization_of,
     quantize,
 )
@@ -42,6 +44,21 @@ def test_the_product_is_that_of_the_stored_weights(scheme, rows, sizes):
     size = float((x.double().abs() @ layer.dequantized(torch.float64).abs().T).max())
     torch.testing.assert_close(layer(x).double(), expected, rtol=0, atol=ROUNDING * (size + 1))
     torch.testing.assert_close(layer(x[:, None])[:, 0], layer(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_rounding_of_16_rows_is_not_that_of_17(scheme):
+    """As docs/serving.md says: bfloat16 up to 16 rows, the dtype of the input beyond."""
+    layer = SCHEMES[scheme](nn.Linear(64, 8, bias=False))
+    x = torch.randn(17, 64)
+    weight = layer.dequantized(torch.float64)
+    size = float((x.double().abs() @ weight.abs().T).max())
+    few, many = (
+        float((layer(x[:rows]).double() - x[:rows].double() @ weight.T).abs().max()) / size
+        for rows in (16, 17)
+    )
+    assert many < 2**-20
+    assert 2**-14 < few < ROUNDING
 
 
 def test_int8_is_within_half_a_step():
@@ -115,6 +132,60 @@ def test_half_precision_becomes_float32_around_the_weights(tmp_path):
     assert model(torch.zeros(1, 3, dtype=torch.long)).dtype == torch.float32
     tokens = torch.randint(280, (1, 30))
     assert torch.equal(load(save(model, tmp_path / "int8"))(tokens), model(tokens))
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+@pytest.mark.parametrize("scheme", SCHEMES)
+@torch.no_grad()
+def test_another_dtype_leaves_the_stored_weights_alone(scheme, dtype, tmp_path):
+    """What is around them takes the dtype, from a quantized checkpoint as from a float32 one."""
+    source = checkpoint(tmp_path / "float")
+    before = load_pretrained(source, quantize=scheme)
+    folder = save_quantized(before.model, before.directory, tmp_path / "quantized")
+    stored = {
+        f"{name}.{part}": value
+        for name, module in before.model.named_modules()
+        if isinstance(module, QuantizedLinear)
+        for part, value in module.named_buffers()
+        if part != "bias"
+    }
+    found = [
+        load_pretrained(folder, dtype=dtype),
+        load_pretrained(source, dtype=dtype, quantize=scheme),
+    ]
+    for model in (each.model for each in found):
+        own = model.state_dict()
+        assert all(torch.equal(own[name], value) for name, value in stored.items())
+        assert all(own[name].dtype == value.dtype for name, value in stored.items())
+        assert {weight.dtype for weight in model.parameters()} == {dtype}
+        prompt = torch.tensor([[3, 4, 5] * 6])
+        logits, state = model.step(prompt)
+        assert model.step(prompt[:, :1], state)[0].dtype == logits.dtype == dtype
+        # as far from the float32 model as the rounding of the residual stream takes it
+        expected = before.model(prompt)
+        rounding = max(torch.finfo(dtype).eps, ROUNDING)
+        assert float((model(prompt) - expected).abs().max()) < 8 * rounding * float(expected.std())
+    tokens = [generate(each.model, [[3, 4, 5]], max_new_tokens=8) for each in found]
+    assert tokens[0] == tokens[1]
+    again = load(save(found[0].model, tmp_path / "again"))
+    assert torch.equal(again(prompt), found[0].model(prompt))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_stored_weights_move_to_other_devices(scheme):
+    layer = SCHEMES[scheme](nn.Linear(4, 3)).to("meta", torch.float16)
+    assert {value.device.type for value in layer.buffers()} == {"meta"}
+    assert layer.weight.dtype == {"int8": torch.int8, "bfloat16": torch.bfloat16}[scheme]
+    assert layer.to_empty(device="cpu").weight.is_cpu
+
+
+def test_small_scales_are_not_rounded_to_float16():
+    """float16 has no normal numbers below 2^-14, and a scale is 127 times smaller than its weights."""
+    layer = Int8Linear(nn.Linear(16, 8))
+    layer.scale.mul_(2**-10)
+    expected = layer.dequantized(torch.float64)
+    found = layer.dequantized(torch.float16)
+    assert torch.equal(found, expected.half())
 
 
 def test_tied_embeddings():

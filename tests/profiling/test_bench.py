@@ -53,6 +53,26 @@ def test_peak_memory_counts_what_was_held():
         assert peak is None, "only Linux tells the high-water mark of memory"
 
 
+def _made(device, dtype):
+    """Fails in a process with other defaults; tensors of the device `meta` need no hardware."""
+    found = torch.ones(())
+    assert (found.device.type, found.dtype) == (device, dtype)
+    return lambda: found
+
+
+def test_a_new_process_has_the_same_defaults():
+    before = torch.get_default_dtype()
+    try:
+        for device, dtype in (("cpu", torch.float64), ("meta", torch.bfloat16)):
+            torch.set_default_dtype(dtype)
+            with torch.device(device):
+                cost = timing.cost_apart(_made, device, dtype)
+            assert cost.seconds > 0
+    finally:
+        torch.set_default_dtype(before)
+    assert cost.peak_bytes is None, "memory of the host says nothing about another device"
+
+
 def test_a_row_and_its_tables():
     rows = [
         operator.measure(operator.Size(1, time, 8, 1), backward, timing.Limits(1e-3, 1e-3), 0.0)

@@ -1,12 +1,16 @@
 """Benchmarks of whole models: every contender computes the same, tables hold what was measured."""
 
+import json
+
 import pytest
 import torch
 from rich.console import Console
+from typer.testing import CliRunner
 
 from tests.models import FREE
 from toeplix import Model, build
 from toeplix.architectures import forward_flops
+from toeplix.cli.main import app
 from toeplix.mixers.filter import Filter
 from toeplix.profiling.bench import inference, long_prompts, quantization, training
 
@@ -83,6 +87,16 @@ def test_quantized_models_take_turns(capsys):
         assert row["tokens_per_second"] > 0
         assert (row["ratio"] == 1) == (row["weights"] == "float32")
     assert "relative to float32" in capsys.readouterr().out
+
+
+def test_long_prompts_in_another_dtype():
+    """The name of the dtype is in the document; the processes that measure take it from this one."""
+    options = "--dim 16 --depth 1 --context 8 --llama 16 --threads 1 --device cpu --dtype bfloat16"
+    result = CliRunner().invoke(app, ["bench", "long", "32", *options.split()])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert found["machine"]["dtype"] == "bfloat16"
+    assert [row["tokens"] for row in found["rows"]] == [32, 16]
 
 
 @pytest.mark.parametrize("filters", ["free", "recurrent"])

@@ -16,11 +16,14 @@ CONSTANT = ("recurrent", "lookup 1 of 4")
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Mamba 2 says that its kernels are not installed
-def test_the_command():
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_command(dtype):
     sizes = "--dim 32 --depth 4 --batch 2 --context 16 --seconds 0.1 --threads 1"
-    result = CliRunner().invoke(app, ["bench", "family", "20", "40", *sizes.split()])
+    places = f"--device cpu --dtype {dtype}"
+    result = CliRunner().invoke(app, ["bench", "family", "20", "40", *f"{sizes} {places}".split()])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout.splitlines()[-1])
+    assert found["machine"]["dtype"] == dtype
     assert [row["model"] for row in found["training"]] == list(CASES)
     assert found["training"][0]["over_free"] == 1
     assert [row["context"] for row in found["decoding"]] == [20, 40]

@@ -8,9 +8,12 @@ import sys
 import time
 
 import pytest
+import torch
 
 from tests.serving.raw import answer, connect, exchange, post
-from toeplix.serving.factory import settings
+from toeplix import devices
+from toeplix.mixers.quantized import quantization_of
+from toeplix.serving.factory import create, settings
 from toeplix.serving.limits import Limits
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -42,11 +45,49 @@ def test_every_limit_has_a_variable():
         ({"TOEPLIX_MODEL": "m", "TOEPLIX_THREADS": "0"}, "TOEPLIX_THREADS=0 must be in 1 .. 1024"),
         ({"TOEPLIX_MODEL": "m", "TOEPLIX_API_KEY": "a b"}, "TOEPLIX_API_KEY holds no key"),
         ({"TOEPLIX_MODEL": "m", "TOEPLIX_NAME": "\n"}, "TOEPLIX_NAME .*printable"),
+        (
+            {"TOEPLIX_MODEL": "m", "TOEPLIX_DEVICE": "banana"},
+            "^TOEPLIX_DEVICE: device 'banana' is unknown: auto, cpu",
+        ),
+        ({"TOEPLIX_MODEL": "m", "TOEPLIX_DEVICE": "meta"}, "TOEPLIX_DEVICE: .*computes no values"),
+        (
+            {"TOEPLIX_MODEL": "m", "TOEPLIX_DTYPE": "int8"},
+            "^TOEPLIX_DTYPE: dtype 'int8' is unknown: auto, float32",
+        ),
+        (
+            {"TOEPLIX_MODEL": "m", "TOEPLIX_QUANTIZE": "int3"},
+            "^TOEPLIX_QUANTIZE: quantization 'int3' is not known: one of int8",
+        ),
     ],
 )
 def test_a_mistake_is_named(given, words):
     with pytest.raises(ValueError, match=words):
         settings(given)
+
+
+def test_a_device_is_looked_for_where_the_model_runs(checkpoint):
+    """Not where the configuration is read, which with Ray may be another machine."""
+    found = settings({"TOEPLIX_MODEL": str(checkpoint), "TOEPLIX_DEVICE": "cuda:99"})
+    with pytest.raises(ValueError, match=r"^TOEPLIX_DEVICE: device 'cuda:99' is not there"):
+        create(found)
+
+
+@pytest.mark.parametrize("scheme", [None, "int8"])
+def test_device_dtype_and_quantization_are_those_of_the_environment(checkpoint, scheme, capsys):
+    given = {"TOEPLIX_MODEL": str(checkpoint), "TOEPLIX_DEVICE": "cpu", "TOEPLIX_DTYPE": "bfloat16"}
+    quantize = {} if scheme is None else {"TOEPLIX_QUANTIZE": scheme}
+    service = create(settings(given | quantize)).state.service
+    service.close()
+    assert {weight.dtype for weight in service.model.parameters()} == {torch.bfloat16}
+    assert quantization_of(service.model) == scheme
+    assert capsys.readouterr().err == ""
+
+
+def test_an_automatic_device_is_told(checkpoint, monkeypatch, capsys):
+    monkeypatch.setattr(devices, "_count", lambda kind: 0)
+    create(settings({"TOEPLIX_MODEL": str(checkpoint)})).state.service.close()
+    expected = "toeplix: using cpu: no CUDA or MPS device was found; see TOEPLIX_DEVICE\n"
+    assert capsys.readouterr().err == expected
 
 
 def start(**variables):

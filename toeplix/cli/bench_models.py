@@ -113,6 +113,8 @@ def family(
     threads: Threads = None,
     out: Out = None,
     overwrite: Overwrite = False,
+    device: DeviceOption = "auto",
+    dtype: BenchDtype = "auto",
 ) -> None:
     """Compare recurrent filters and lookup blocks with free filters, Hyena, Llama and Mamba 2."""
     from toeplix.profiling.bench import family as models
@@ -121,7 +123,9 @@ def family(
     check_out(out, overwrite)
     sizes = {"dim": dim, "depth": depth, "batch": batch, "context": context}
     lengths = contexts or [2048, 262144]
-    report(models.run(console, **sizes, contexts=lengths, seconds=seconds), out, overwrite)
+    with defaults(device, dtype):
+        found = models.run(console, **sizes, contexts=lengths, seconds=seconds)
+    report(found, out, overwrite)
 
 
 def evaluating(
@@ -236,18 +240,20 @@ def long_prompts(
     threads: Threads = None,
     out: Out = None,
     overwrite: Overwrite = False,
+    device: DeviceOption = "auto",
+    dtype: BenchDtype = "auto",
 ) -> None:
     """Read prompts of up to a million tokens in bounded memory: time per token, and peak memory."""
     from toeplix.profiling.bench import long_prompts as prompts
 
     check_out(out, overwrite)
-    found = prompts.run(
-        bench_console(threads),
-        model=_model(settings, dim=dim, depth=depth, context=context),
-        tokens=_lengths(tokens or [2**16, 2**20], "prompt lengths"),
-        llama=_lengths(llama or [4096, 16384], "prompt lengths"),
-        chunk=chunk,
-    )
+    lengths = {
+        "tokens": _lengths(tokens or [2**16, 2**20], "prompt lengths"),
+        "llama": _lengths(llama or [4096, 16384], "prompt lengths"),
+    }
+    model = _model(settings, dim=dim, depth=depth, context=context)
+    with defaults(device, dtype):
+        found = prompts.run(bench_console(threads), model=model, **lengths, chunk=chunk)
     report(found, out, overwrite)
 
 

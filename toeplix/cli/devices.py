@@ -36,10 +36,9 @@ class Placement(NamedTuple):
 
     @property
     def told(self) -> str:
-        from toeplix.devices import described
+        from toeplix.devices import automatic_notice
 
-        found = "no CUDA or MPS device was found" if self.device.type == "cpu" else "--device auto"
-        return f"using {described(self.device)}: {found}"
+        return automatic_notice(self.device, "--device")
 
     def tell(self) -> None:
         """Say in one line what was chosen automatically, once nothing can be wrong with arguments."""

@@ -5,7 +5,8 @@
                values; queries and keys are fixed at their values for the text, as the factor of the
                norm is. Without a text ("filters_only") every score q . k is replaced by 1
 
-Biases are omitted.
+Biases are omitted. What a mixer computes in float32 between projections in half precision is in float32
+here too.
 """
 
 from collections.abc import Callable
@@ -60,7 +61,8 @@ def _toeplitz(module: TokenMixer, normed: Tensor | None, time: int) -> Map:
 
 def _lookup(module: TokenMixer, normed: Tensor | None, time: int) -> Map:
     mixer = cast(LookupMixer, module)
-    weights = toeplitz_matrix(mixer.filter_taps(time))  # (h, t, s)
+    taps = mixer.filter_taps(time)
+    weights = toeplitz_matrix(taps.to(torch.promote_types(taps.dtype, torch.float32)))  # (h, t, s)
     factor: Tensor | float = 1.0
     if normed is not None:
         q, k, v = mixer.queries_keys_values(normed)
@@ -70,13 +72,13 @@ def _lookup(module: TokenMixer, normed: Tensor | None, time: int) -> Map:
     keys = 2 * mixer.heads * mixer.keys  # channels of queries and keys, which come first
 
     def through(x: Tensor) -> Tensor:
-        v = linear(mixer.project_in, x)[..., keys:]
+        v = linear(mixer.project_in, x)[..., keys:].to(weights.dtype)
         if isinstance(mixer.short, nn.Conv1d):
             padded = nn.functional.pad(v, (0, 0, mixer.taps - 1, 0))
             v = short_convolution(padded, mixer.short.weight[keys:].to(v.dtype))
         v = v.unflatten(-1, (mixer.heads, -1))
         y = torch.einsum("hts,nshc->nthc", weights, v) * factor
-        return linear(mixer.project_out, y.flatten(2))
+        return linear(mixer.project_out, y.flatten(2).to(x.dtype))
 
     return through
 

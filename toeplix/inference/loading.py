@@ -46,7 +46,7 @@ def load_pretrained(
     Args:
         directory: of a run or of a model.
         device: where it runs; None: the CPU.
-        dtype: of the weights; None: as they are stored.
+        dtype: of the weights that are not quantized; None: as stored, with `quantize` float32.
         decoding_layout: lay out the weights for fast decoding on a CPU (see weight_layout.py).
         finite: reject weights that are infinite or not a number.
         quantize: store the weights of linear layers as this, "int8" or "bfloat16" (mixers/quantized.py).
@@ -63,9 +63,9 @@ def load_pretrained(
         )
     if finite:
         require_numbers(model, folder)
-    model.to(device=device, dtype=dtype)
     if quantize is not None and quantize != quantized.quantization_of(model):
         quantized.quantize(model, quantize)
+    model.to(device=device, dtype=dtype)
     if decoding_layout:
         for_decoding(model)
     return Pretrained(model, tokenizer, folder)

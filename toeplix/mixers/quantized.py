@@ -7,11 +7,14 @@
 
 A decode step is as fast as its weights are read from memory. For few rows x is rounded to bfloat16 and
 multiplied by the stored weights, with float32 sums; for many rows (prefill) the weights are converted to
-float32 once and multiplied there, since that conversion is then a small part of the product. Biases,
-norms, filters and embeddings stay as they are, and so does the residual stream.
+float32 once and multiplied there, since that conversion is then a small part of the product. So the
+result of a row depends on the number of rows by the rounding of bfloat16 (docs/serving.md). Biases,
+norms, filters and embeddings stay as they are, and so does the residual stream. `model.to(dtype)` changes
+the dtype of these; stored weights and their scales keep theirs.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,6 +50,16 @@ class QuantizedLinear(nn.Module, ABC):
         # a sum with the bias is promoted to its type, which saves a call: at one row calls are what costs
         y = y if self.bias is None else torch.add(self.bias, y)
         return y.to(x.dtype).view(*x.shape[:-1], self.out_features)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "QuantizedLinear":
+        """Move stored weights and scales to other devices, but keep the dtypes that kernels read."""
+        stored = {name: value for name, value in self.named_buffers() if name != "bias"}
+        super()._apply(fn, recurse)
+        for name, before in stored.items():
+            after = getattr(self, name)
+            if after.dtype != before.dtype:
+                setattr(self, name, before.to(after.device))
+        return self
 
     def _bias(self, dtype: torch.dtype) -> Any:
         return None if self.bias is None else self.bias.to(dtype)
@@ -88,7 +101,9 @@ class Int8Linear(QuantizedLinear):
         return self.in_features % KERNEL_VECTOR == 0
 
     def dequantized(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "o i"]:
-        return self.weight.to(dtype).mul_(self.scale.to(dtype)[:, None])
+        # in float16 the scales of small weights would be subnormal
+        wide = torch.promote_types(dtype, torch.float32)
+        return self.weight.to(wide).mul_(self.scale.to(wide)[:, None]).to(dtype)
 
     def _few(self, x: BFloat16[Tensor, "n i"]) -> BFloat16[Tensor, "n o"]:
         return torch._weight_int8pack_mm(x, self.weight, self.scale)

@@ -90,14 +90,18 @@ class Cost(NamedTuple):
 
     seconds: float
     cpu_seconds: float  # of all threads: comparable on a machine that does other work too
-    peak_bytes: int | None  # beyond the memory in use before; None on systems other than Linux
+    peak_bytes: int | None  # beyond the memory in use before; None where it is not counted
 
 
 def cost_apart(function: Callable[..., Contender], *arguments: Any) -> Cost:
-    """Return the cost of one call in a new process; arguments are those of `peak_extra_bytes`."""
+    """Return the cost of one call in a new process; arguments are those of `peak_extra_bytes`.
+
+    The default device and dtype of this process are those of the new one.
+    """
     context = multiprocessing.get_context("spawn")
+    defaults = torch.get_default_dtype(), torch.get_default_device()
     with context.Pool(1) as pool:
-        return pool.apply(_cost, (function, arguments, torch.get_default_dtype()))
+        return pool.apply(_cost, (function, arguments, *defaults))
 
 
 def peak_extra_bytes(function: Callable[..., Contender], *arguments: Any) -> int | None:
@@ -117,32 +121,50 @@ def peak_extra_bytes(function: Callable[..., Contender], *arguments: Any) -> int
 
 def _peak_on_cuda(call: Contender) -> int:
     synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    before = _reset_peak("cuda") or 0
     kept = call()
     synchronize()
-    peak = torch.cuda.max_memory_allocated()
+    peak = _peak("cuda")
     del kept
     return max(0, peak - before)
 
 
 def _cost(
-    function: Callable[..., Contender], arguments: tuple[Any, ...], dtype: torch.dtype
+    function: Callable[..., Contender],
+    arguments: tuple[Any, ...],
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> Cost:
     torch.set_default_dtype(dtype)
+    if device.type != "cpu":  # the default takes time in every call
+        torch.set_default_device(device)
     call = function(*arguments)
     gc.collect()
-    linux, before = sys.platform.startswith("linux"), 0
-    if linux:
-        with open("/proc/self/clear_refs", "w") as control:
-            control.write("5")  # resets the high-water mark of resident memory
-        before = _status("VmRSS")
+    synchronize()
+    before = _reset_peak(device.type)
     cpu, start = time.process_time(), time.perf_counter()
     kept = call()
+    synchronize()
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
-    peak = max(0, _status("VmHWM") - before) if linux else None
+    peak = None if before is None else max(0, _peak(device.type) - before)
     del kept
     return Cost(seconds, cpu_seconds, peak)
+
+
+def _reset_peak(kind: str) -> int | None:
+    """Reset the high-water mark of memory, and return the bytes in use; None where none are counted."""
+    if kind == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    if kind != "cpu" or not sys.platform.startswith("linux"):
+        return None
+    with open("/proc/self/clear_refs", "w") as control:
+        control.write("5")  # of resident memory
+    return _status("VmRSS")
+
+
+def _peak(kind: str) -> int:
+    return torch.cuda.max_memory_allocated() if kind == "cuda" else _status("VmHWM")
 
 
 def _status(field: str) -> int:

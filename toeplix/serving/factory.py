@@ -9,6 +9,7 @@ replicas on several machines (examples/ray_serve.py).
     TOEPLIX_NAME       name of the model; default: that of its directory
     TOEPLIX_API_KEY    the key that clients send; without one, only requests to localhost are answered
     TOEPLIX_THREADS    CPU threads of PyTorch
+    TOEPLIX_DEVICE, TOEPLIX_DTYPE, TOEPLIX_QUANTIZE    as options of `toeplix serve`; default: auto, none
     TOEPLIX_MAX_BATCH, TOEPLIX_MAX_TOKENS, TOEPLIX_TIMEOUT, ...    every field of `Limits`
 
 The application starts with its event loop and drains when that ends: after SIGTERM `/health` answers 503,
@@ -20,7 +21,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,24 +30,40 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
+from toeplix.devices import (
+    AUTO,
+    automatic_notice,
+    choose_device,
+    choose_dtype,
+    named_device,
+    named_dtype,
+)
 from toeplix.files import printable
+from toeplix.mixers.quantized import check_scheme
 from toeplix.serving import api
 from toeplix.serving.engine import Engine
 from toeplix.serving.limits import KEY, Limits, check_key
 from toeplix.serving.service import Service, check_name, open_service
 
 MODEL, NAME, THREADS = "TOEPLIX_MODEL", "TOEPLIX_NAME", "TOEPLIX_THREADS"
+DEVICE, DTYPE, QUANTIZE = "TOEPLIX_DEVICE", "TOEPLIX_DTYPE", "TOEPLIX_QUANTIZE"
 MAX_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The configuration of one application."""
+    """The configuration of one application.
+
+    Device and dtype are names: the process that reads them may run on another machine than the model.
+    """
 
     model: Path
     name: str | None
     key: str | None
     threads: int | None
+    device: str
+    dtype: str
+    quantize: str | None
     limits: Limits
 
 
@@ -62,6 +79,12 @@ def settings(environment: Mapping[str, str]) -> Settings:
         threads = _number(environment, THREADS, int)
         if not 1 <= threads <= MAX_THREADS:
             raise ValueError(f"{THREADS}={threads} must be in 1 .. {MAX_THREADS}")
+    device, dtype = (environment.get(variable, AUTO) for variable in (DEVICE, DTYPE))
+    _checked(DEVICE, named_device, device)
+    _checked(DTYPE, named_dtype, dtype)
+    quantize = environment.get(QUANTIZE)
+    if quantize is not None:
+        _checked(QUANTIZE, check_scheme, quantize)
     given = {
         each.name: _number(environment, variable, type(each.default))
         for each in fields(Limits)
@@ -72,8 +95,19 @@ def settings(environment: Mapping[str, str]) -> Settings:
         name=name,
         key=None if key is None else check_key(key, f"${KEY}"),
         threads=threads,
+        device=device,
+        dtype=dtype,
+        quantize=quantize,
         limits=Limits(**given),
     )
+
+
+def _checked(variable: str, check: Callable[..., Any], *values: Any) -> Any:
+    """Return what the check returns; its error begins with the variable."""
+    try:
+        return check(*values)
+    except ValueError as problem:
+        raise ValueError(f"{variable}: {problem}") from problem
 
 
 def _number(environment: Mapping[str, str], variable: str, kind: type) -> Any:
@@ -91,7 +125,12 @@ def create(chosen: Settings) -> FastAPI:
         import torch
 
         torch.set_num_threads(chosen.threads)
-    service = open_service(chosen.model, chosen.name, chosen.limits)
+    device = _checked(DEVICE, choose_device, chosen.device)
+    dtype = _checked(DTYPE, choose_dtype, chosen.dtype, device)
+    where = {"device": device, "dtype": dtype}
+    service = open_service(chosen.model, chosen.name, chosen.limits, chosen.quantize, **where)
+    if chosen.device == AUTO:
+        print(f"toeplix: {automatic_notice(device, DEVICE)}; see {DEVICE}", file=sys.stderr)
     app = api.application(service, key=chosen.key, local=chosen.key is None, lifespan=_lifespan)
     app.state.service = service
     return app
