@@ -53,7 +53,7 @@ class ToeplixMamba2ForCausalLM(Mamba2ForCausalLM):
         self.post_init()
 
     @functools.wraps(Mamba2ForCausalLM.forward)  # Trainer reads the names of the arguments
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Reject packed rows and attention weights, which Mamba 2 would ignore."""
         positions = kwargs.pop("position_ids", None)
         restarts = isinstance(positions, Tensor) and bool((positions[:, 1:] == 0).any())
