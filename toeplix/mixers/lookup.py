@@ -181,6 +181,11 @@ class LookupMixer(TokenMixer):
     @classmethod
     def check(cls, config: Model) -> None:
         check_heads(config.dim, config.attention_heads)
+        if config.filter == "free" and config.decays != Model.decays:
+            raise ValueError(
+                f"decays={config.decays} are those of recurrent filters: choose filter='recurrent', "
+                "or leave them out"
+            )
 
     @classmethod
     def parameter_count(cls, config: Model) -> int:
