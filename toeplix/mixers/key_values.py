@@ -18,9 +18,9 @@ MIN_SPARE = 64  # positions that are reserved at least
 class KeyValues:
     """The last n - 1 positions and more, in a buffer with spare positions at its end.
 
-    Once the buffer is full, the last n - 1 positions are moved to its front: seldom enough, with an eighth
-    of its positions to spare, that a decode step does not notice. The buffer is replaced by a larger one
-    while there are fewer than n - 1 positions, and stays where it is from then on.
+    Once the buffer is full, the last n - 1 positions are moved to its front: seldom enough, with an
+    eighth of its positions to spare, that a decode step does not notice. The buffer is replaced by a
+    larger one while there are fewer than n - 1 positions, and stays where it is from then on.
     """
 
     def __init__(self, reach: int) -> None:
