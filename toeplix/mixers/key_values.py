@@ -23,9 +23,9 @@ class KeyValues:
     larger one while there are fewer than n - 1 positions, and stays where it is from then on.
     """
 
-    def __init__(self, reach: int) -> None:
+    def __init__(self, reach: int, device: torch.device) -> None:
         self.reach = reach
-        self._buffer, self._filled = torch.empty(0, 0, 0, 0), 0
+        self._buffer, self._filled = torch.empty(0, 0, 0, 0, device=device), 0
 
     @property
     def bytes(self) -> int:

@@ -167,7 +167,7 @@ class LookupMixer(TokenMixer):
         self, q: Tensor, k: Tensor, v: Tensor, state: "LookupState"
     ) -> Float[Tensor, "b k h c"]:
         if state.past is None:
-            state.past = KeyValues(self.kernel.shape[1])
+            state.past = KeyValues(self.kernel.shape[1], k.device)
         return toeplitz_lookup(q, *state.past.extend(k, v), self.kernel)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LookupMixer":
