@@ -36,14 +36,27 @@ CASES = {
     }
     for number, (parallel, precision, checkpointed, compiled) in enumerate(COMBINATIONS)
 }
+# both processes divide the same four rows: a step has as many as that of a plain run
+CASES["lookup-sequence-fsdp"] = {
+    "arch": "lookup",
+    "parallel": "sequence+fsdp",
+    "precision": "float32",
+    "gradient_checkpointing": False,
+    "compile": True,
+    "batch": 4,
+}
 PLAIN = {f"{case['arch']}-plain": {"arch": case["arch"]} for case in CASES.values()}
 
 
 def losses(store: Store, folder: Path, settings: dict) -> list[float]:
+    from torch._dynamo.utils import counters  # late: the tests import this file for its cases
+
     small = {"steps": STEPS, "warmup": 1, "batch": 2, "log_every": 1, "save_every": STEPS}
     never = {"eval_every": 0, "sample_every": 0} | used(settings["arch"], dropout=0.0)
     torch.compiler.reset()  # one class in many configurations: each is compiled afresh
-    fit(toy_run(store, **small, **never, **settings), folder)
+    counters.clear()
+    fit(toy_run(store, **(small | never | settings)), folder)
+    assert bool(counters["stats"]["unique_graphs"]) == settings.get("compile", False), settings
     return [row["loss"] for row in read(folder) if "loss" in row]
 
 

@@ -13,12 +13,15 @@ from toeplix.ops import (
     decoder,
     toeplitz,
     toeplitz_continued,
+    toeplitz_lookup,
+    toeplitz_lookup_recurrent,
     toeplitz_packed,
     toeplitz_padded,
     toeplitz_recurrent,
     toeplitz_windowed,
 )
 from toeplix.ops.decoding.ragged import RaggedDecoder
+from toeplix.ops.lookup import lookup_recurrent_whole, lookup_step
 from toeplix.ops.paths import runnable
 from toeplix.profiling.model_contract import OTHER, SMALL
 from toeplix.training.distributed import clip
@@ -74,6 +77,34 @@ def _recurrent(**documents):
     return run
 
 
+LOOKUPS = {  # with queries, keys, values and filters; decays are on the device of the others
+    "lookup-tiles": lambda q, k, v, kernel, _: toeplitz_lookup(q, k, v, kernel, path="tiles"),
+    "lookup-products": lambda q, k, v, kernel, _: toeplitz_lookup(q, k, v, kernel, path="products"),
+    "lookup-continued": lambda q, k, v, kernel, _: toeplitz_lookup(q[:, 30:], k, v, kernel[:, :9]),
+    "lookup-chunks": lambda q, k, v, kernel, decays: lookup_in_two(q, k, v, kernel[:, :5], decays),
+    "lookup-whole": lambda q, k, v, kernel, decays: lookup_recurrent_whole(
+        q, k, v, kernel[:, :5], decays
+    ),
+}
+
+
+def lookup_in_two(q, k, v, weights, decays):
+    """Return outputs by chunks, the second part after the state of the first."""
+    first, state = toeplitz_lookup_recurrent(q[:, :30], k[:, :30], v[:, :30], weights, decays)
+    rest = q[:, 30:], k[:, 30:], v[:, 30:]
+    return torch.cat([first, toeplitz_lookup_recurrent(*rest, weights, decays, state=state)[0]], 1)
+
+
+def _lookup(form):
+    def run(device, dtype=torch.float32):
+        parts = noise(2, TIME, 2, 3), noise(2, TIME, 2, 3, seed=1), noise(2, TIME, 2, 4, seed=2)
+        given = [x.to(device, dtype).requires_grad_() for x in (*parts, noise(2, TIME, seed=3))]
+        y = LOOKUPS[form](*given, noise(5, seed=4).sigmoid().to(device))
+        return [y, *torch.autograd.grad(y.square().sum(), given)]
+
+    return run
+
+
 # kernels for one kind of device run on no other, and are compared with the definition on their own
 ABLE = ("auto", *runnable(torch.empty(1, 1, 1, 1)))
 OPERATORS = {f"{form}-{path}": _product(form, path) for form in FORMS for path in ABLE} | {
@@ -81,6 +112,7 @@ OPERATORS = {f"{form}-{path}": _product(form, path) for form in FORMS for path i
     "recurrent-packed": _recurrent(offsets=OFFSETS),
     "recurrent-padded": _recurrent(mask=padding(2, TIME)),
 }
+OPERATORS |= {form: _lookup(form) for form in LOOKUPS}
 
 
 def _stepped(state, device, keep=True):
@@ -105,7 +137,20 @@ def _filters(device):
     return [each.to(device) for each in parts]
 
 
+@torch.no_grad()
+def _looked_up(device):
+    """Return outputs of lookup steps, and the state after them."""
+    sums = noise(2, 5, 2, 3, 4, seed=5).transpose(1, 2).contiguous().transpose(1, 2).to(device)
+    filters = noise(2, 5, seed=3).to(device), noise(5, seed=4).sigmoid().to(device)
+    outputs = []
+    for step in range(9):
+        q, k, v = (noise(2, 2, size, seed=step).to(device) for size in (3, 3, 4))
+        outputs.append(lookup_step(q, k, v, *filters, sums))
+    return [*outputs, sums]
+
+
 DECODERS = {
+    "lookup": _looked_up,
     "history": lambda device: _stepped(
         decoder(noise(2, 90).to(device), noise(2, 30, 2, 4).to(device), kind="history"), device
     ),

@@ -15,7 +15,12 @@ CASES = {name: config for name, config in ALL.items() if config.arch in OURS} | 
         arch="linear", block_order="mlp_first", tie_embeddings=True, **SMALL
     ),
 }
-ARCHS = ["toeplitz", "masked", "hyena", "linear", "toeplitz-three-layers"]
+ARCHS = [
+    *("toeplitz", "masked", "hyena", "linear", "toeplitz-three-layers"),
+    "lookup-free",
+    "hybrid",  # toeplitz and lookup, as the default model: both with recurrent filters
+    "hybrid-recurrent",  # toeplitz and attention
+]
 PROMPTS = [[1, 2, 3, 4, 5], [7], list(range(1, 31))]
 
 

@@ -30,6 +30,11 @@ from toeplix import Model, build, load, save
             "init='paper' is not one of models with several mixers",
         ),
         ({"arch": "toeplitz", "filter": "free", "decays": 3}, "decays=3 are those of recurrent"),
+        ({"arch": "lookup", "filter": "free", "decays": 3}, "decays=3 are those of recurrent"),
+        (
+            {"blocks": ("linear", "lookup"), "filter": "free", "decays": 3},
+            "decays=3 are those of recurrent",
+        ),
         ({"filter": "recurrent", "kernels": 2}, "kernels=2 is for filter='free'"),
         ({"groups": 3}, "dim=512 is not a multiple of groups=3"),
         ({"groups": 2, "heads": 2}, "groups=2 divide the channels of a flat mixer"),
@@ -123,6 +128,13 @@ def test_others_may_read_it_and_failure_leaves_nothing(tmp_path, monkeypatch):
         save(build(TINY), folder)
     assert (folder / "model.safetensors").read_bytes() == before
     assert len(list(folder.iterdir())) == 4
+
+
+def test_decays_where_a_mixer_reads_them():
+    """All mixers of a model have one kind of filter, so one rule holds for hybrids too."""
+    for blocks in (("lookup",), ("linear", "lookup"), ("toeplitz", "lookup")):
+        assert Model(blocks=blocks, decays=3).decays == 3
+        assert Model(blocks=blocks, filter="free").decays == Model.decays
 
 
 def test_one_mixer_is_an_architecture():

@@ -4,6 +4,8 @@ Not collected by itself: tests/test_compiled.py runs this file in a process with
 checks, which the compiler cannot trace.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -15,7 +17,7 @@ from toeplix import (
     toeplitz_padded,
     toeplitz_windowed,
 )
-from toeplix.ops import toeplitz_recurrent
+from toeplix.ops import toeplitz_lookup, toeplitz_recurrent
 
 
 class Layer(nn.Module):
@@ -86,6 +88,26 @@ def test_compiled_equals_eager(case, backend):
         y = module(given, *where)
         y.square().sum().backward()
         results.append([y.detach(), given.grad, *(p.grad.clone() for p in layer.parameters())])
+    for eager, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, eager, rtol=1e-5, atol=1e-5 * float(eager.abs().max()))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_the_products_of_a_lookup_are_not_saved():
+    """Compiled or not, backward gets q, k, v and filters, however many key channels there are."""
+    torch.compiler.reset()
+    shapes = (1, 70, 2, 6), (1, 70, 2, 6), (1, 70, 2, 3), (2, 70)
+    given = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    lookup = partial(toeplitz_lookup, path="products")
+    results = []
+    for function in (lookup, torch.compile(lookup, fullgraph=True, backend="aot_eager")):
+        saved = {}
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x, saved=saved: saved.setdefault(x.data_ptr(), x), lambda x: x
+        ):
+            y = function(*given)
+        assert sum(x.numel() for x in saved.values()) == sum(x.numel() for x in given)
+        results.append([y.detach(), *torch.autograd.grad(y.square().sum(), given)])
     for eager, other in zip(*results, strict=True):
         torch.testing.assert_close(other, eager, rtol=1e-5, atol=1e-5 * float(eager.abs().max()))
 

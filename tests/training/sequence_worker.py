@@ -28,6 +28,7 @@ MODELS = {
     "hybrid": Model(**SIZES, blocks=("toeplitz", "linear"), filter="recurrent", free_taps=1),
     "lookup": Model(**SIZES, arch="lookup", filter="free", heads=4, keys=2),
     "lookups": Model(**SIZES, arch="lookup", heads=2, filter="recurrent", decays=3, short_conv=9),
+    "default": Model(**SIZES, blocks=("toeplitz", "lookup"), free_taps=4, decays=3, keys=2),
     "hyena": Model(**SIZES, arch="hyena"),
     "linear": Model(**SIZES, arch="linear", heads=2),
 }
@@ -113,6 +114,9 @@ if __name__ == "__main__":
         run = Run(model=MODELS["heads"], data="-", parallel="sequence+fsdp")
         check(run.model, processes, replace(run, gradient_checkpointing=True))
         check(run.model, processes, replace(run, sequence_processes=2))
+        run = Run(model=MODELS["default"], data="-", parallel="sequence+fsdp")
+        check(run.model, processes, replace(run, gradient_checkpointing=True))
+        check(MODELS["lookup"], processes, run)
         for name, way in WAYS.items() if arguments else ():
             from toeplix.cli.main import main
 

@@ -33,7 +33,7 @@ def losses(tmp_path_factory):
 def test_the_losses_are_those_of_a_plain_run(losses, case):
     expected = losses[f"{CASES[case]['arch']}-plain"]
     assert len(expected) == STEPS
-    near = 1e-4 if CASES[case]["precision"] == "float32" else 2e-2
+    near = 1e-5 if CASES[case]["precision"] == "float32" else 2e-2
     assert losses[case] == pytest.approx(expected, rel=near)
 
 

@@ -323,8 +323,9 @@ def lookup_product(
     """Return `y[t] = sum over s <= t of kernel[t-s] (q[t] . k[s]) v[s]` at the positions `slots`.
 
     q is (b, h, t, e), k (b, h, s, e), v (b, h, s, c), kernel (h, n); without slots they are 0 .. t - 1.
-    Positions of other `documents` (b, t) are not read. Rows of the matrix are computed in chunks, so
-    that it is never whole in memory.
+    Positions of other `documents` (b, t) are not read. Rows of the matrix are computed in chunks:
+    without gradients one chunk is in memory at a time. With gradients autograd keeps all of them, a few
+    matrices of t x s for every head, unless gradient checkpointing computes them again.
     """
     own = torch.arange(q.shape[2], device=q.device) if slots is None else slots
     source, parts = torch.arange(k.shape[2], device=q.device), []

@@ -20,6 +20,7 @@ from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer, check_heads
 from toeplix.mixers.filter_bank import FilterBank
 from toeplix.mixers.ragged import RowState, selected
+from toeplix.mixers.static_state import replaced
 
 ROTARY_BASE = 10000.0  # as in Llama
 
@@ -50,8 +51,8 @@ class AttentionMixer(TokenMixer):
         assert state.empty is not None
         wide = torch.cat([state.recent, new], 1)
         y = self._attend(wide, x.shape[1], state.empty)
-        state.recent = wide[:, wide.shape[1] - self.window + 1 :]
-        state.empty = (state.empty - x.shape[1]).clamp(min=0)
+        state.recent = replaced(state.recent, wide[:, wide.shape[1] - self.window + 1 :])
+        state.empty = replaced(state.empty, (state.empty - x.shape[1]).clamp(min=0))
         return y
 
     def _attend(

@@ -23,6 +23,7 @@ from toeplix.mixers.base import TokenMixer
 from toeplix.mixers.filter_bank import FilterBank
 from toeplix.mixers.ragged import RowState, selected
 from toeplix.mixers.short_convolution import short_convolution
+from toeplix.mixers.static_state import replaced
 from toeplix.ops.flops import product_flops
 from toeplix.ops.paths import full_precision
 from toeplix.ops.sequence_parallel import before_numbers, columns_numbers
@@ -130,7 +131,7 @@ class HyenaMixer(TokenMixer):
             state.recent = wide.new_zeros(x.shape[0], SHORT - 1, wide.shape[2])
             state.kernel = self.filter(self.context)
         wide = torch.cat([state.recent, wide], 1)
-        state.recent = wide[:, 1 - SHORT :]
+        state.recent = replaced(state.recent, wide[:, 1 - SHORT :])
         gate, value = self._gates(wide)
         long = state.long.extend(value[..., None], state.kernel)
         return self.project_out(gate * (long[..., 0] + self.skip * value))

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from toeplix.mixers.ragged import selected
+from toeplix.mixers.static_state import writable
 
 MIN_SPARE = 64  # positions that are reserved at least
 
@@ -17,32 +18,34 @@ MIN_SPARE = 64  # positions that are reserved at least
 class KeyValues:
     """The last n - 1 positions and more, in a buffer with spare positions at its end.
 
-    Once the buffer is full, the last n - 1 positions are moved to the front of one that has an eighth of
-    its positions to spare: seldom enough that a decode step does not notice.
+    Once the buffer is full, the last n - 1 positions are moved to its front: seldom enough, with an
+    eighth of its positions to spare, that a decode step does not notice. The buffer is replaced by a
+    larger one while there are fewer than n - 1 positions, and stays where it is from then on.
     """
 
-    def __init__(
-        self, k: Float[Tensor, "b t h e"], v: Float[Tensor, "b t h c"], reach: int
-    ) -> None:
+    def __init__(self, reach: int, device: torch.device) -> None:
         self.reach = reach
-        self._size = k.shape[-1]
-        self._buffer, self._filled = torch.cat([k, v], -1), k.shape[1]
+        self._buffer, self._filled = torch.empty(0, 0, 0, 0, device=device), 0
 
     @property
     def bytes(self) -> int:
         return self._buffer.nbytes
 
-    def extend(self, k: Float[Tensor, "b t h e"], v: Float[Tensor, "b t h c"]) -> None:
-        """Add positions."""
+    def extend(
+        self, k: Float[Tensor, "b t h e"], v: Float[Tensor, "b t h c"]
+    ) -> tuple[Float[Tensor, "b s h e"], Float[Tensor, "b s h c"]]:
+        """Add positions; return the keys and values that they read, up to their own."""
         both = torch.cat([k, v], -1)
-        self._reserve(both.shape[1])
-        self._buffer[:, self._filled : self._filled + both.shape[1]] = both
-        self._filled += both.shape[1]
-
-    def seen(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return keys and values of the last `count` positions, or of all that there are."""
-        both = self._buffer[:, max(0, self._filled - count) : self._filled]
-        return both[..., : self._size], both[..., self._size :]
+        if both.shape[1] > 1:
+            both = torch.cat([self._kept(), both], 1) if self._filled else both
+            self._keep(both[:, max(0, both.shape[1] - self.reach + 1) :])
+        else:
+            if self._filled == self._buffer.shape[1] or not writable(self._buffer):
+                self._keep(self._kept() if self._filled else both[:, :0])
+            self._buffer[:, self._filled : self._filled + 1] = both
+            self._filled += 1
+            both = self._buffer[:, max(0, self._filled - self.reach) : self._filled]
+        return both[..., : k.shape[-1]], both[..., k.shape[-1] :]
 
     def append(self, other: "KeyValues") -> None:
         """Append the rows of another history; a shorter history has zeros before its beginning."""
@@ -61,12 +64,14 @@ class KeyValues:
         """Return what later positions read."""
         return self._buffer[:, max(0, self._filled - self.reach + 1) : self._filled]
 
-    def _reserve(self, count: int) -> None:
-        if self._filled + count <= self._buffer.shape[1]:
-            return
-        kept = self._kept()
-        length = kept.shape[1]
-        spare = max(count, MIN_SPARE, length // 8)
-        self._buffer = kept.new_empty(kept.shape[0], length + spare, *kept.shape[2:])
-        self._buffer[:, :length] = kept
+    def _keep(self, last: Float[Tensor, "b p h n"]) -> None:
+        """Keep these positions only, at the front of a buffer with positions to spare."""
+        batch, length, *rest = last.shape
+        shape = (batch, length + max(MIN_SPARE, length // 8), *rest)
+        old = self._buffer
+        if (old.shape, old.dtype, old.device) == (shape, last.dtype, last.device) and writable(old):
+            last = last.clone()  # of the same buffer, whose positions may overlap
+        else:
+            self._buffer = last.new_empty(shape)
+        self._buffer[:, :length] = last
         self._filled = length

@@ -16,6 +16,7 @@ from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer, check_heads
 from toeplix.mixers.filter_bank import FilterBank
 from toeplix.mixers.ragged import RowState, selected
+from toeplix.mixers.static_state import writable
 from toeplix.ops.paths import full_precision
 from toeplix.ops.sequence_parallel import WHOLE, SequenceLayout, scan_numbers
 
@@ -109,7 +110,8 @@ class LinearState(RowState):
         if self.sums is None:
             self.sums = torch.zeros_like(k[..., :1, :].transpose(-1, -2) @ v[..., :1, :])
         y = inside + q @ self.sums
-        self.sums = self.sums + k.transpose(-1, -2) @ v
+        added = k.transpose(-1, -2) @ v
+        self.sums = self.sums.add_(added) if writable(self.sums) else self.sums + added
         return y
 
     def begin_ragged(self, rows: int) -> None:

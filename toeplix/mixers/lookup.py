@@ -25,6 +25,7 @@ from toeplix.mixers.key_values import KeyValues
 from toeplix.mixers.ragged import RowState, selected
 from toeplix.mixers.recurrent import amplitudes, decay_grid, full_precision_buffer
 from toeplix.mixers.short_convolution import short_convolution
+from toeplix.mixers.static_state import replaced, writable
 from toeplix.ops import recurrent_kernel, toeplitz_lookup, toeplitz_lookup_recurrent
 from toeplix.ops.lookup import lookup_continued, lookup_recurrent_whole, lookup_step
 from toeplix.ops.paths import full_precision
@@ -123,9 +124,7 @@ class LookupMixer(TokenMixer):
             recent = (self.layout if state is None else WHOLE).before(wide, before)
         wide = torch.cat([recent, wide], 1)
         if state is not None:
-            kept = wide[:, -before:]
-            # a view would keep the whole prompt
-            state.recent = kept if wide.shape[1] == self.taps else kept.clone()
+            state.recent = replaced(state.recent, wide[:, -before:])
         assert isinstance(self.short, nn.Conv1d)
         return short_convolution(wide, self.short.weight.to(wide.dtype))
 
@@ -156,6 +155,8 @@ class LookupMixer(TokenMixer):
         if q.shape[1] == 1 and state.sums is not None and not torch.is_grad_enabled():
             if state.weights is None:
                 state.weights = self._amplitudes(v)
+            if not writable(state.sums):
+                state.sums = state.sums.clone()
             one = (q[:, 0], k[:, 0], v[:, 0])
             return lookup_step(*one, state.weights, self.decays, state.sums)[:, None]
         weights, state.weights = self._amplitudes(v), None
@@ -165,12 +166,9 @@ class LookupMixer(TokenMixer):
     def _continue_free(
         self, q: Tensor, k: Tensor, v: Tensor, state: "LookupState"
     ) -> Float[Tensor, "b k h c"]:
-        reach = self.kernel.shape[1]
         if state.past is None:
-            state.past = KeyValues(k, v, reach)
-        else:
-            state.past.extend(k, v)
-        return toeplitz_lookup(q, *state.past.seen(reach + q.shape[1] - 1), self.kernel)
+            state.past = KeyValues(self.kernel.shape[1], k.device)
+        return toeplitz_lookup(q, *state.past.extend(k, v), self.kernel)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LookupMixer":
         """Keep decays in float32, as half precision rounds those near 1 to 1."""
@@ -183,6 +181,11 @@ class LookupMixer(TokenMixer):
     @classmethod
     def check(cls, config: Model) -> None:
         check_heads(config.dim, config.attention_heads)
+        if config.filter == "free" and config.decays != Model.decays:
+            raise ValueError(
+                f"decays={config.decays} are those of recurrent filters: choose filter='recurrent', "
+                "or leave them out"
+            )
 
     @classmethod
     def parameter_count(cls, config: Model) -> int:

@@ -16,12 +16,15 @@ The state of a recurrent filter is r matrices for every head, whatever the lengt
 Axes: b batch, t time, h heads, e channels of queries and keys, c channels of values, r decays.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from toeplix.ops import dispatch, lookup_autograd
 from toeplix.ops.checks import check_kernel, check_sequence
@@ -90,24 +93,28 @@ def toeplitz_lookup(
     if path == "tiles":
         return lookup_autograd.tiled(q, k, v, kernel)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, kernel))
-    if recorded and not torch.compiler.is_compiling():
-        return _Products.apply(q, k, v, kernel)
-    return _products(q, k, v, kernel)
-
-
-def _products(q: Tensor, k: Tensor, v: Tensor, kernel: Tensor) -> Tensor:
-    """Return the sum over key channels i of `q_i * T(k_i v)`."""
-    total = v.new_zeros(*q.shape[:3], v.shape[3], dtype=working_dtype(v))
-    with full_precision(v.device):
-        for i in range(q.shape[3]):
-            total = total + _product(q[..., i : i + 1], k[..., i : i + 1], v, kernel)
-    return total.to(v.dtype)
+    if recorded and torch.compiler.is_compiling():
+        # the compiler's own way to compute again in backward: it does not trace autograd inside one
+        again = partial(checkpoint, _product, use_reentrant=False)
+        return _products(q, k, v, kernel, again)
+    return (_Products.apply if recorded else _products)(q, k, v, kernel)
 
 
 def _product(q: Tensor, k: Tensor, v: Tensor, kernel: Tensor) -> Tensor:
     dtype, before = working_dtype(v), k.shape[1] - q.shape[1]
     x = k.to(dtype) * v.to(dtype)
     return q.to(dtype) * toeplitz_continued(x[:, before:], kernel.to(dtype), x[:, :before])
+
+
+def _products(
+    q: Tensor, k: Tensor, v: Tensor, kernel: Tensor, product: Callable[..., Tensor] = _product
+) -> Tensor:
+    """Return the sum over key channels i of `q_i * T(k_i v)`."""
+    total = v.new_zeros(*q.shape[:3], v.shape[3], dtype=working_dtype(v))
+    with full_precision(v.device):
+        for i in range(q.shape[3]):
+            total = total + product(q[..., i : i + 1], k[..., i : i + 1], v, kernel)
+    return total.to(v.dtype)
 
 
 class _Products(Function):
