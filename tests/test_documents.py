@@ -27,12 +27,8 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 COMMAND = typer.main.get_command(app)
-FOREIGN = {
-    "--max-restarts",
-    "--replay",
-    "--extra-index-url",
-    "--gpus",
-}  # in inline code: options of torchrun and of tests.fuzz
+# in inline code: options of torchrun, tests.fuzz, pip and examples/ray_serve.py
+FOREIGN = {"--max-restarts", "--replay", "--extra-index-url", "--gpus"}
 
 
 def test_the_map_has_every_module_and_nothing_else():
