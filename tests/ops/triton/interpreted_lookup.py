@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.ops.triton.bounds import assert_equals_definition
+from tests.ops.triton.interpreted_recurrent import far_apart
 from toeplix.ops import lookup_chunks
 from toeplix.ops.lookup import lookup_dense, toeplitz_lookup_recurrent
 from toeplix.ops.triton import lookup
@@ -73,6 +74,13 @@ class Kernels(torch.autograd.Function):
 def test_values_and_gradients(batch, time, heads, keys, values, rank, dtype):
     inputs, changes = random_inputs(batch, time, heads, keys, values, rank, dtype)
     assert_equals_definition(Kernels.apply, definition, inputs, changes, NAMES)
+
+
+def test_offsets_beyond_32_bits():
+    """The third channel of every sequence is 2^31 numbers from the first."""
+    (q, k, v, *filters), (g, change) = random_inputs(1, 40, 1, 3, 3, 2, torch.bfloat16)
+    inputs = (*map(far_apart, (q, k, v)), *filters)
+    assert_equals_definition(Kernels.apply, definition, inputs, (far_apart(g), change), NAMES)
 
 
 def test_the_operator_uses_the_kernels(monkeypatch):
