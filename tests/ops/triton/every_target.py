@@ -1,4 +1,4 @@
-"""All kernels of recurrent filters and lookup, in all dtypes, compiled for every target: minutes.
+"""All kernels of recurrent filters and lookup, in all dtypes and sizes, for every target: a quarter of an hour.
 
 Not collected by itself: `pytest tests/ops/triton/every_target.py`.
 """
