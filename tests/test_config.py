@@ -25,7 +25,10 @@ from toeplix import Model, build, load, save
         ({"blocks": ("toeplitz", "rnn")}, "blocks=.*must be names of mixers, each one of toeplitz"),
         ({"blocks": ()}, "must be names of mixers"),
         ({"arch": "hyena", "blocks": ("masked", "lookup")}, "leave arch='hyena' out"),
-        ({"blocks": ("toeplitz", "lookup"), "init": "paper"}, "init='paper' is not one of models with several mixers"),
+        (
+            {"blocks": ("toeplitz", "lookup"), "init": "paper"},
+            "init='paper' is not one of models with several mixers",
+        ),
         ({"arch": "toeplitz", "filter": "free", "decays": 3}, "decays=3 are those of recurrent"),
         ({"filter": "recurrent", "kernels": 2}, "kernels=2 is for filter='free'"),
         ({"groups": 3}, "dim=512 is not a multiple of groups=3"),

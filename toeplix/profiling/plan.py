@@ -18,7 +18,13 @@ from toeplix.architectures import ARCHITECTURES, forward_flops, parameters, stat
 from toeplix.config import Model
 from toeplix.ops import dispatch
 from toeplix.profiling import roofline, timing
-from toeplix.profiling.chunk_roofline import lookup_kernels, recurrent_kernels
+from toeplix.profiling.chunk_roofline import (
+    decode_step,
+    lookup_kernels,
+    lookup_products_path,
+    lookup_tiles_path,
+    recurrent_kernels,
+)
 from toeplix.profiling.memory import activation_bytes
 from toeplix.profiling.sequence_plan import attention_bytes, exchanged_bytes, longest_contexts
 from toeplix.training.preflight import check_division
@@ -208,10 +214,13 @@ def _operator(run: Run, gpu: roofline.GPU | None) -> list[dict[str, Any]]:
         found += recurrent_kernels(shape, model.free_taps, model.decays, run.precision, gpu)
         # what free filters of this length would need without kernels
         found.append(roofline.fft_path(shape, run.precision, gpu))
+        found.append(decode_step(shape, model.free_taps, model.decays, run.precision, gpu))
     if "lookup" in kinds:
         own = model.attention_heads
         shape = roofline.Shape(run.batch, model.context, own, model.dim // own)
         found += lookup_kernels(shape, model.keys, model.decays, run.precision, gpu)
+        found.append(lookup_tiles_path(shape, model.keys, run.precision, gpu))
+        found.append(lookup_products_path(shape, model.keys, run.precision, gpu))
     return [dict(vars(each)) for each in found]
 
 

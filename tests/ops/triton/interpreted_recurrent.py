@@ -92,7 +92,7 @@ def test_layouts():
 
 
 def far_apart(x):
-    """Return the same numbers with channels 2^30 numbers apart; only the pages that are used take memory."""
+    """Return the same numbers with channels 2^30 numbers apart; only pages that are used take memory."""
     channels = x.shape[-1]
     memory = torch.empty((channels - 1) * 2**30 + x.numel(), dtype=x.dtype)
     return memory.as_strided(x.shape, (*x[..., 0].contiguous().stride(), 2**30)).copy_(x)

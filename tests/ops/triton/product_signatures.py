@@ -59,7 +59,11 @@ def correlation_facts(case: Case, target: str) -> Facts:
 
 def diagonals_facts(case: Case, target: str) -> Facts:
     """Sums and gradient are float32 whatever the dtype; the block is that of the correlation."""
-    types = {"sums": "*fp32:16", "gradient": "*fp32:16", "taps": "i32:16" if case.aligned else "i32"}
+    types = {
+        "sums": "*fp32:16",
+        "gradient": "*fp32:16",
+        "taps": "i32:16" if case.aligned else "i32",
+    }
     types |= dict.fromkeys(("splits", "heads", "diagonals"), "i32")
     values = {"BLOCK_L": CORRELATION_TILES[BYTES[case.dtype]].block_l}
     return inspect(diagonals_kernel, types, values, target, num_warps=2)
