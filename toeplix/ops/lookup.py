@@ -28,6 +28,7 @@ from toeplix.ops.checks import check_kernel, check_sequence
 from toeplix.ops.dense import toeplitz_matrix
 from toeplix.ops.paths import full_precision, working_dtype
 from toeplix.ops.recurrent_autograd import check_decays
+from toeplix.ops.triton import lookup as fused
 from toeplix.ops.windowed import toeplitz_continued
 
 PATHS = ("tiles", "products")
@@ -182,16 +183,27 @@ def lookup_recurrent_whole(
 ) -> Float[Tensor, "b t h c"]:
     """Return the outputs of `toeplitz_lookup_recurrent` for a whole sequence, without a state.
 
-    For short sequences block rows are faster than states (`dispatch.LOOKUP_CHUNKS`).
+    The kernels of triton/lookup.py compute chunks at every length. Where they do not run, block rows are
+    faster than states for short sequences (`dispatch.LOOKUP_CHUNKS`).
     """
     longest = dispatch.LOOKUP_CHUNKS.get(v.device.type, dispatch.LOOKUP_CHUNKS["cpu"])
-    if q.shape[1] > longest:
+    if q.shape[1] > longest or _kernels_run(q, k, v, len(decays)):
         return toeplitz_lookup_recurrent(q, k, v, weights, decays)[0]
     decays = _check_recurrent(q, k, v, weights, decays, None)
     lags = torch.arange(q.shape[1], device=v.device, dtype=torch.float64)
     powers = (decays.double()[:, None] ** lags).to(weights.dtype)
     with full_precision(v.device):
         return toeplitz_lookup(q, k, v, weights @ powers, path="tiles")
+
+
+def _kernels_run(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
+    """Return whether kernels compute chunks.
+
+    torch.compile cannot trace the search for Triton; on CUDA it needs Triton itself.
+    """
+    if torch.compiler.is_compiling():
+        return v.device.type == "cuda" and fused.fits(q, k, v, rank)
+    return fused.supports(q, k, v, rank)
 
 
 @torch.no_grad()

@@ -48,11 +48,16 @@ def tile_of(dtype: torch.dtype, channels: int) -> Tile:
     return LARGE_TILE if dtype.itemsize == 2 and channels <= 64 else SMALL_TILE
 
 
-def supports(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
-    """Return whether the kernels compute this lookup."""
-    same = q.dtype == k.dtype == v.dtype
+def fits(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
+    """Return whether the kernels compute lookups of these dtypes and sizes."""
+    same = q.dtype == k.dtype == v.dtype and v.dtype in triton.DTYPES
     widths = 0 < q.shape[3] <= MAX_CHANNELS and 0 < v.shape[3] <= MAX_CHANNELS
-    return same and widths and rank > 0 and q.numel() > 0 and triton.supports(v)
+    return same and widths and rank > 0 and q.numel() > 0
+
+
+def supports(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
+    """Return whether the kernels compute this lookup, where it is."""
+    return fits(q, k, v, rank) and triton.supports(v)
 
 
 class Gradients(NamedTuple):
