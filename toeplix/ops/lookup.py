@@ -83,9 +83,8 @@ def toeplitz_lookup(
             "kernel must be (h, n) and v (b, s, h, c) with the same h and device"
         )
     if path == "auto":
-        longest = dispatch.LOOKUP_TILES.get(v.device.type, dispatch.LOOKUP_TILES["cpu"])
         reach = min(kernel.shape[1], k.shape[1])
-        path = "tiles" if reach <= longest * q.shape[3] or q.shape[1] == 1 else "products"
+        path = "tiles" if q.shape[1] == 1 else free_path(v.device.type, reach, q.shape[3])
     if path not in PATHS:
         raise ValueError(f"path={path!r} is unknown: use 'auto' or one of {', '.join(PATHS)}")
     if path == "tiles":
@@ -94,6 +93,12 @@ def toeplitz_lookup(
     if recorded and not torch.compiler.is_compiling():
         return _Products.apply(q, k, v, kernel)
     return _products(q, k, v, kernel)
+
+
+def free_path(device: str, reach: int, keys: int) -> str:
+    """Return the path of free filters that reach so many positions, for a type of device."""
+    longest = dispatch.LOOKUP_TILES.get(device, dispatch.LOOKUP_TILES["cpu"])
+    return "tiles" if reach <= longest * keys else "products"
 
 
 def _products(q: Tensor, k: Tensor, v: Tensor, kernel: Tensor) -> Tensor:
@@ -186,14 +191,18 @@ def lookup_recurrent_whole(
     The kernels of triton/lookup.py compute chunks at every length. Where they do not run, block rows are
     faster than states for short sequences (`dispatch.LOOKUP_CHUNKS`).
     """
-    longest = dispatch.LOOKUP_CHUNKS.get(v.device.type, dispatch.LOOKUP_CHUNKS["cpu"])
-    if q.shape[1] > longest or _kernels_run(q, k, v, len(decays)):
+    if takes_chunks(v.device.type, q.shape[1]) or _kernels_run(q, k, v, len(decays)):
         return toeplitz_lookup_recurrent(q, k, v, weights, decays)[0]
     decays = _check_recurrent(q, k, v, weights, decays, None)
     lags = torch.arange(q.shape[1], device=v.device, dtype=torch.float64)
     powers = (decays.double()[:, None] ** lags).to(weights.dtype)
     with full_precision(v.device):
         return toeplitz_lookup(q, k, v, weights @ powers, path="tiles")
+
+
+def takes_chunks(device: str, time: int) -> bool:
+    """Return whether recurrent filters are computed by chunks where their kernels do not run."""
+    return time > dispatch.LOOKUP_CHUNKS.get(device, dispatch.LOOKUP_CHUNKS["cpu"])
 
 
 def _kernels_run(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
