@@ -58,15 +58,16 @@ def decode_step(shape: Shape, short: int, rank: int, precision: str, gpu: GPU) -
     It reads the state of every channel, of short + r numbers, and writes one input and r sums.
     """
     columns = shape.batch * shape.channels
-    programs = -(-columns // recurrent_step.COLUMNS) * shape.heads
     rows = 1 << (short + rank - 1).bit_length()
+    width = recurrent_step.columns_of(rows)
+    programs = -(-columns // width) * shape.heads
     numbers = columns * shape.heads
     work = Work(
         flops=0,
         state_flops=0,
         moved=numbers * (STATE_BYTES * (short + 2 * rank + 1) + 2 * ITEM_BYTES[precision]),
         programs=programs,
-        scalar_flops=4.0 * programs * rows * recurrent_step.COLUMNS,
+        scalar_flops=4.0 * programs * rows * width,
     )
     return _estimate("recurrent_step (a decode step)", work, precision, gpu)
 

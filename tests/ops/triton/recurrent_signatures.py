@@ -53,10 +53,10 @@ TRANSPOSED = {
 SCALAR = {
     "chunk_scan": (chunk_scan.chunk_scan_kernel, {"BLOCK": chunk_scan.BLOCK, **FORWARD}),
     "chunk_scan, reverse": (chunk_scan.chunk_scan_kernel, {"BLOCK": chunk_scan.BLOCK, **REVERSE}),
-    "recurrent_step": (recurrent_step_kernel, {"ROWS": 32, "COLUMNS": step.COLUMNS}),
+    "recurrent_step": (recurrent_step_kernel, {"ROWS": 32, "COLUMNS": step.columns_of(32)}),
     "recurrent_step, most": (
         recurrent_step_kernel,
-        {"ROWS": step.MAX_ROWS, "COLUMNS": step.COLUMNS},
+        {"ROWS": step.MAX_ROWS, "COLUMNS": step.columns_of(step.MAX_ROWS)},
     ),
 }
 KERNELS = RECURRENT | LOOKUP | TRANSPOSED | SCALAR
@@ -82,7 +82,10 @@ class Case(NamedTuple):
             tile = recurrent.TILES[BYTES[self.dtype]]
             values |= {"CHUNK": tile.chunk, "COLUMNS": tile.columns}
             values |= RECURRENT_SIZES[self.size]
-            options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+            stages = tile.num_stages
+            if self.kernel == "tap_correlation":
+                stages = recurrent.tap_stages(BYTES[self.dtype], self.precision)
+            options = {"num_warps": tile.num_warps, "num_stages": stages}
         else:
             options = {"num_warps": step.WARPS}
         values = {name: value for name, value in values.items() if name in kernel.arg_names}
@@ -106,9 +109,10 @@ class Case(NamedTuple):
         keys, channels, chunk = LOOKUP_SIZES[self.size]
         half = BYTES[self.dtype] == 2 and max(keys, channels) <= 64
         tile = lookup.LARGE_TILE if half else lookup.SMALL_TILE
-        options |= {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
         if self.kernel in TRANSPOSED:
             keys, channels = channels, keys
+        reads = self.kernel.startswith(("lookup_outputs", "lookup_powers"))
+        options |= lookup.run_options(tile, keys if reads else 0, self.kernel in TRANSPOSED)
         wide = recurrent.padded(channels)
         width = wide if self.kernel == "lookup_taps" else min(tile.values, wide)
         sizes = {"KEYS": recurrent.padded(keys), "VALUES": width}
@@ -126,9 +130,7 @@ def sizes_of(kernel: str) -> tuple[str, ...]:
     """Return the sizes for which a kernel is compiled differently."""
     if kernel in RECURRENT:
         return tuple(RECURRENT_SIZES)
-    if kernel in LOOKUP:
-        return tuple(LOOKUP_SIZES)
-    return ("default model",) if kernel in TRANSPOSED else ("usual",)
+    return tuple(LOOKUP_SIZES) if kernel in LOOKUP | TRANSPOSED else ("usual",)
 
 
 def every_case(target: str) -> list[Case]:

@@ -47,7 +47,8 @@ CASES = [
     ("sm_80", Case("chunk_sums, reverse", "fp32", "ieee")),
     ("sm_90", Case("lookup_sums, reverse", "bf16", "tf32", "default model")),
     ("sm_80", Case("outputs", "bf16", "tf32", "one tap")),
-    ("sm_90", Case("lookup_outputs (dq)", "fp32", "ieee", "default model")),
+    ("sm_90", Case("lookup_outputs, reverse (dk)", "fp32", "ieee", "default model")),
+    ("gfx942", Case("recurrent_step, most", "fp32", "ieee")),
 ]
 
 
