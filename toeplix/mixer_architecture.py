@@ -84,8 +84,9 @@ class MixerArchitecture(Architecture):
             total += sent
         return total
 
-    def filter_heads(self, config: Model) -> int:
-        return max(mixer.filter_heads(config) for mixer in self.mixers(config))
+    def filter_mixers(self, config: Model) -> dict[str, type[TokenMixer]]:
+        named = zip(config.mixers, self.mixers(config), strict=True)
+        return {name: mixer for name, mixer in named if mixer.filter_heads(config)}
 
 
 class HybridArchitecture(MixerArchitecture):

@@ -394,6 +394,6 @@ class Architecture(ABC):
         """
         return None
 
-    def filter_heads(self, config: Model) -> int:
-        """Return how many long filters one layer has; 0 if the architecture has none."""
-        return 0
+    def filter_mixers(self, config: Model) -> dict[str, type[TokenMixer]]:
+        """Return the mixers with long filters by name; none for an architecture without them."""
+        return {}

@@ -4,10 +4,12 @@ import json
 
 import pytest
 import torch
+from rich.console import Console
 
 from toeplix.cli.main import main
-from toeplix.ops import dispatch, fft, paths
-from toeplix.profiling import contract, doctor, model_contract
+from toeplix.ops import chunked, dispatch, fft, lookup_chunks, lookup_tiles, paths
+from toeplix.ops.recurrent_filter import Filter
+from toeplix.profiling import contract, doctor, model_contract, recurrent_contract
 from toeplix.profiling.bench import tune
 from toeplix.profiling.contract import Check, Compared
 
@@ -30,6 +32,8 @@ def few(monkeypatch):
     monkeypatch.setattr(contract, "DTYPES", (torch.float64, torch.float32))
     monkeypatch.setattr(tune, "COLUMNS", (2, 4))
     monkeypatch.setitem(doctor.LENGTHS, "quick", (8, 40))
+    monkeypatch.setattr(doctor, "PRODUCTS", (150,))
+    monkeypatch.setitem(recurrent_contract.SIZES, "quick", (33,))
     monkeypatch.setattr(doctor, "ARCHITECTURES", {"toeplitz": None})
     some = model_contract.model_checks
     monkeypatch.setattr(model_contract, "model_checks", lambda device: some(device, ["toeplitz"]))
@@ -58,6 +62,13 @@ def test_the_cpu_is_well(few, rule, tmp_path, monkeypatch, capsys):
     names = {check["name"] for check in report["checks"]}
     assert {"fft, float32, t=33: gradient of kernel", "ragged decoder, float64"} <= names
     assert {f"toeplitz: {way}" for way in model_contract.WAYS} <= names
+    assert {"toeplitz, free filters: gradients", "lookup tiles, float32, t=33: values"} <= names
+    timed = report["timings"]["milliseconds"]
+    assert {f"{kind} decoder, a step" for kind in ("history", "online", "ragged", "recurrent")} | {
+        "recurrent product, t=150, forward+backward",
+        "lookup, t=150, forward+backward",
+        "toeplitz, forward+backward",
+    } == timed.keys()
     written = json.loads(rule.read_text())["rule"]
     assert written == report["rule"]
     assert report["timings"]["nanoseconds_per_element"]["cpu"]["4"]["40"].keys() >= {
@@ -103,6 +114,77 @@ def test_a_path_that_leaks_or_raises_is_found(monkeypatch):
         outcome = doctor.examine(made["fft: causal"])
         assert not outcome.passed
         assert told in outcome.error
+
+
+def failed(checks):
+    return {check.name for check in checks if not doctor.examine(check).passed}
+
+
+@pytest.mark.parametrize("time", [33, 200])
+def test_wrong_recurrent_filters_are_found(time, monkeypatch):
+    """Gradients that are a per cent off are told in every form."""
+    monkeypatch.setattr(contract, "DTYPES", (torch.float32,))
+    gradient = chunked.gradient
+
+    def wrong(*given):
+        found = gradient(*given)
+        return found._replace(filters=Filter(*(1.01 * part for part in found.filters)))
+
+    assert failed(recurrent_contract.recurrent_checks(CPU, [time])) == set()
+    monkeypatch.setattr(chunked, "gradient", wrong)
+    assert failed(recurrent_contract.recurrent_checks(CPU, [time])) == {
+        f"recurrent {form}, float32, t={time}: gradient of {name}"
+        for form in ("whole", "continued", "packed", "padded")
+        for name in ("free", "weights", "decays")
+    }
+
+
+def test_wrong_lookups_are_found(monkeypatch):
+    """Block rows that are wrong are told where they are used, and so are chunks."""
+    monkeypatch.setattr(contract, "DTYPES", (torch.float32,))
+    assert failed(recurrent_contract.lookup_checks(CPU, [200])) == set()
+    for module, forms in (
+        (lookup_tiles, ("tiles", "whole")),
+        (lookup_chunks, ("chunks", "continued")),
+    ):
+        gradient = module.gradient
+
+        def wrong(*given, gradient=gradient, **named):
+            found = gradient(*given, **named)
+            return found._replace(v=1.01 * found.v)
+
+        with monkeypatch.context() as changed:
+            changed.setattr(module, "gradient", wrong)
+            assert failed(recurrent_contract.lookup_checks(CPU, [200])) == {
+                f"lookup {form}, float32, t=200: gradient of v" for form in forms
+            }
+
+
+def test_long_models_are_computed_by_chunks(monkeypatch):
+    """So that the doctor runs forward and backward of what a GPU computes by kernels."""
+    taken = set()
+    for module in (chunked, lookup_chunks):
+        for name in ("forward", "gradient"):
+            function = getattr(module, name)
+
+            def noted(*given, function=function, place=(module, name), **named):
+                taken.add(place)
+                return function(*given, **named)
+
+            monkeypatch.setattr(module, name, noted)
+    checks = model_contract.model_checks(CPU, ["hybrid"])
+    assert failed(check for check in checks if check.name.startswith("hybrid, 1100")) == set()
+    assert len(taken) == 4
+
+
+def test_the_device_that_is_asked_for_is_timed(monkeypatch):
+    """And not the first one of its type."""
+    seen = []
+    monkeypatch.setattr(tune, "COLUMNS", (2,))
+    monkeypatch.setattr(tune, "_times", lambda device, *_: seen.append(device) or {"fft": 1.0})
+    second = torch.device("cuda:1")
+    tune.measure(Console(quiet=True), second, lengths=(8,))
+    assert seen == [second, second]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e-3])

@@ -10,6 +10,9 @@ import torch
 from toeplix import Model, build, load, save
 from toeplix.cli.main import main
 from toeplix.inference.weight_layout import for_decoding
+from toeplix.mixers import lookup
+from toeplix.ops import recurrent, sequence_parallel
+from toeplix.ops.recurrent import TILED_TIME
 from toeplix.profiling.plan import HARDWARE, plan
 from toeplix.training.presets import preset
 from toeplix.training.run import Run
@@ -155,9 +158,86 @@ def test_the_layout_changes_no_value(tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in again.state_dict().items())
 
 
+def path_of(hardware, batch=16, precision="float32", **settings):
+    run = replace(SMALL, model=replace(SMALL.model, **settings), batch=batch, precision=precision)
+    return plan(run, hardware, 1, None)["path"]
+
+
+CPU = replace(HARDWARE["h100"], kind="cpu")
+
+
 def test_the_path_is_that_of_the_hardware():
     """Between 384 and 1024 positions a GPU multiplies tiles where a CPU transforms."""
-    run = replace(SMALL, model=replace(SMALL.model, context=512), batch=16)
-    assert plan(run, HARDWARE["h100"], 1, None)["path"] == "blocked"
-    cpu = replace(HARDWARE["h100"], kind="cpu")
-    assert plan(run, cpu, 1, None)["path"] == "fft"
+    assert path_of(HARDWARE["h100"], context=512, filter="free") == "blocked"
+    assert path_of(CPU, context=512, filter="free") == "fft"
+    half = {"precision": "float16", "context": 512, "filter": "free", "heads": 2}
+    assert path_of(HARDWARE["h100"], **half) == "triton"
+    assert path_of(HARDWARE["v100"], **half) == "blocked"  # no kernels below capability 8.0
+
+
+@pytest.mark.parametrize("context", [TILED_TIME, TILED_TIME + 1, 512])
+@pytest.mark.parametrize("groups", [1, 8])
+def test_the_path_of_recurrent_filters_is_what_they_take(context, groups, monkeypatch):
+    """The witness is the model: tiles are a product with taps, and everything else the recurrence."""
+    taken = []
+    product, recurrence = recurrent.toeplitz_product, recurrent.toeplitz_recurrent
+    monkeypatch.setattr(
+        recurrent, "toeplitz_product", lambda *a: (taken.append("blocked"), product(*a))[1]
+    )
+    monkeypatch.setattr(
+        recurrent, "toeplitz_recurrent", lambda *a: (taken.append("recurrent"), recurrence(*a))[1]
+    )
+    model = replace(SMALL.model, context=context, groups=groups)
+    build(model)(torch.zeros(1, context, dtype=torch.long))
+    assert {path_of(CPU, context=context, groups=groups)} == set(taken)
+
+
+def test_a_plan_names_the_path_of_every_kind_of_block():
+    kinds = {"arch": "hybrid", "blocks": ("toeplitz", "lookup"), "context": 512}
+    assert path_of(HARDWARE["h100"], **kinds) == "toeplitz: recurrent, lookup: chunks"
+    assert path_of(HARDWARE["v100"], **kinds) == "toeplitz: recurrent, lookup: tiles"
+    assert path_of(CPU, **kinds | {"filter": "free"}) == "toeplitz: fft, lookup: tiles"
+    assert path_of(CPU, arch="linear") == "none: no long filters"
+
+
+OPERATORS = {  # and the argument that is examined
+    (sequence_parallel, "multiply_recurrent"): 0,
+    (sequence_parallel, "toeplitz_windowed"): 0,
+    (lookup, "lookup_recurrent_whole"): 2,
+    (lookup, "toeplitz_lookup"): 2,
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"arch": "hybrid", "blocks": ("toeplitz", "lookup")},
+        {"heads": 2},
+        {"heads": 2, "filter": "free"},
+        {"filter": "free", "block_order": "mlp_first", "norm": "rms"},
+        {"arch": "lookup", "filter": "free"},
+        {"arch": "hyena"},
+    ],
+    ids=str,
+)
+def test_the_dtype_of_operators_is_what_autocast_gives_them(settings, monkeypatch):
+    seen = set()
+    for (module, name), number in OPERATORS.items():
+        operator = getattr(module, name)
+
+        def examined(*given, operator=operator, number=number):
+            seen.add(str(given[number].dtype).removeprefix("torch."))
+            return operator(*given)
+
+        monkeypatch.setattr(module, name, examined)
+    run = replace(SMALL, model=replace(SMALL.model, **settings), precision="bfloat16")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        build(run.model)(torch.zeros(1, 64, dtype=torch.long))
+    given = frozenset(seen)  # a plan counts the activations of a model in float32
+    half, single = (
+        plan(replace(run, precision=precision), HARDWARE["h100"], 1, None)
+        for precision in ("bfloat16", "float32")
+    )
+    assert {half["operator_precision"]} == given
+    alike = half["operator_estimates"] == single["operator_estimates"]
+    assert alike == (given == {"float32"})

@@ -79,9 +79,10 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = func.name()
+        counted = ("mul", "bmm", "add", "fft", "conj_physical", "sum", "clone")
         if "copy_" in name:  # what is overwritten is not read
             self.bytes += args[0].nbytes + args[1].nbytes
-        elif any(part in name for part in ("mul", "fft", "conj_physical", "sum", "clone")):
+        elif any(part in name for part in counted):
             tensors = [part for part in (*args, result) if isinstance(part, torch.Tensor)]
             self.bytes += sum(part.nbytes for part in tensors)
         return result

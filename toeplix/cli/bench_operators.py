@@ -56,7 +56,7 @@ def ops(
             raise typer.BadParameter("--tune has sizes of its own: leave --quick and --full out")
         if dtype != "auto":
             raise typer.BadParameter("--tune measures float32, in which all paths compute")
-        file = tuning.tune(console, device=chosen(device).device.type, seconds=seconds)
+        file = tuning.tune(console, device=chosen(device).device, seconds=seconds)
         console.print(f"wrote {file}")
         return
     most = operator.QUICK_ELEMENTS if quick else 2**62 if full else operator.DEFAULT_ELEMENTS

@@ -123,6 +123,7 @@ def _lines(found: dict[str, Any]) -> dict[str, str]:
         f"{found['efficiency_basis']}",
         "time": f"{found['seconds_per_step']:.3g} s per step, {_spelled(found['seconds'])} in all",
         "operator": found["path"],
+        "operator dtype": found["operator_precision"],
         "decoding": f"{found['decode_bytes'] / 2**20:.3g} MiB of state per sequence, "
         f"{found['decode_flops_per_token']:.3g} FLOPs per token without filters",
     }

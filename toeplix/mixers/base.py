@@ -97,6 +97,11 @@ class TokenMixer(nn.Module, ABC):
         """Return how many long filters one layer has; 0 if the mixer has none."""
         return 0
 
+    @classmethod
+    def operator_precision(cls, config: Model, precision: str) -> str:
+        """Return the dtype of what long filters multiply, in a run whose autocast is `precision`."""
+        return precision
+
 
 def check_heads(dim: int, heads: int, name: str = "heads") -> None:
     if heads and dim % heads:

@@ -234,6 +234,11 @@ class LookupMixer(TokenMixer):
     def filter_heads(cls, config: Model) -> int:
         return config.attention_heads
 
+    @classmethod
+    def operator_precision(cls, config: Model, precision: str) -> str:
+        """Queries, keys and values are convolved and normalised in float32."""
+        return "float32"
+
 
 def _wide(config: Model) -> int:
     """Return the channels of queries, keys and values together."""

@@ -181,6 +181,11 @@ class ToeplitzMixer(TokenMixer):
     def filter_heads(cls, config: Model) -> int:
         return config.heads or config.groups
 
+    @classmethod
+    def operator_precision(cls, config: Model, precision: str) -> str:
+        """The projection of heads gives half precision; flat filters read the norm, which is float32."""
+        return precision if config.heads else "float32"
+
 
 FILTERS: dict[str, Callable[[Model, int], nn.Module]] = {
     "free": lambda config, heads: Filter(

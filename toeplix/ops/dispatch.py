@@ -69,8 +69,9 @@ DECODE_HISTORY = {"cpu": 128, "cuda": 1024}
 
 # Lookup: the longest receptive field for each key channel (of a free filter) for which block rows are
 # taken and not e products, and the longest sequence for which they are taken and not chunks (of a
-# recurrent filter). cpu: measured on one core with AVX2 by CPU time, with the heads of the default model
-# (`toeplix bench ops`, docs/performance.md); cuda: estimated by counting FLOPs and not measured.
+# recurrent filter, where its kernels do not run: these compute chunks at every length). cpu: measured on
+# one core with AVX2 by CPU time, with the heads of the default model (`toeplix bench ops`,
+# docs/performance.md); cuda: estimated by counting FLOPs and not measured.
 LOOKUP_TILES = {"cpu": 640, "cuda": 1024}
 LOOKUP_CHUNKS = {"cpu": 576, "cuda": 1024}
 

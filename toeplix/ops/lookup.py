@@ -31,6 +31,7 @@ from toeplix.ops.checks import check_kernel, check_sequence
 from toeplix.ops.dense import toeplitz_matrix
 from toeplix.ops.paths import full_precision, working_dtype
 from toeplix.ops.recurrent_autograd import check_decays
+from toeplix.ops.triton import lookup as fused
 from toeplix.ops.windowed import toeplitz_continued
 
 PATHS = ("tiles", "products")
@@ -85,9 +86,8 @@ def toeplitz_lookup(
             "kernel must be (h, n) and v (b, s, h, c) with the same h and device"
         )
     if path == "auto":
-        longest = dispatch.LOOKUP_TILES.get(v.device.type, dispatch.LOOKUP_TILES["cpu"])
         reach = min(kernel.shape[1], k.shape[1])
-        path = "tiles" if reach <= longest * q.shape[3] or q.shape[1] == 1 else "products"
+        path = "tiles" if q.shape[1] == 1 else free_path(v.device.type, reach, q.shape[3])
     if path not in PATHS:
         raise ValueError(f"path={path!r} is unknown: use 'auto' or one of {', '.join(PATHS)}")
     if path == "tiles":
@@ -98,6 +98,12 @@ def toeplitz_lookup(
         again = partial(checkpoint, _product, use_reentrant=False)
         return _products(q, k, v, kernel, again)
     return (_Products.apply if recorded else _products)(q, k, v, kernel)
+
+
+def free_path(device: str, reach: int, keys: int) -> str:
+    """Return the path of free filters that reach so many positions, for a type of device."""
+    longest = dispatch.LOOKUP_TILES.get(device, dispatch.LOOKUP_TILES["cpu"])
+    return "tiles" if reach <= longest * keys else "products"
 
 
 def _product(q: Tensor, k: Tensor, v: Tensor, kernel: Tensor) -> Tensor:
@@ -189,16 +195,31 @@ def lookup_recurrent_whole(
 ) -> Float[Tensor, "b t h c"]:
     """Return the outputs of `toeplitz_lookup_recurrent` for a whole sequence, without a state.
 
-    For short sequences block rows are faster than states (`dispatch.LOOKUP_CHUNKS`).
+    The kernels of triton/lookup.py compute chunks at every length. Where they do not run, block rows are
+    faster than states for short sequences (`dispatch.LOOKUP_CHUNKS`).
     """
-    longest = dispatch.LOOKUP_CHUNKS.get(v.device.type, dispatch.LOOKUP_CHUNKS["cpu"])
-    if q.shape[1] > longest:
+    if takes_chunks(v.device.type, q.shape[1]) or _kernels_run(q, k, v, len(decays)):
         return toeplitz_lookup_recurrent(q, k, v, weights, decays)[0]
     decays = _check_recurrent(q, k, v, weights, decays, None)
     lags = torch.arange(q.shape[1], device=v.device, dtype=torch.float64)
     powers = (decays.double()[:, None] ** lags).to(weights.dtype)
     with full_precision(v.device):
         return toeplitz_lookup(q, k, v, weights @ powers, path="tiles")
+
+
+def takes_chunks(device: str, time: int) -> bool:
+    """Return whether recurrent filters are computed by chunks where their kernels do not run."""
+    return time > dispatch.LOOKUP_CHUNKS.get(device, dispatch.LOOKUP_CHUNKS["cpu"])
+
+
+def _kernels_run(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
+    """Return whether kernels compute chunks.
+
+    torch.compile cannot trace the search for Triton; on CUDA it needs Triton itself.
+    """
+    if torch.compiler.is_compiling():
+        return v.device.type == "cuda" and fused.fits(q, k, v, rank)
+    return fused.supports(q, k, v, rank)
 
 
 @torch.no_grad()

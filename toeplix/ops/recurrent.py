@@ -117,6 +117,11 @@ def toeplitz_recurrent(
     return y, RecurrentState(whole[:, whole.shape[1] - reach :].clone(), sums)
 
 
+def takes_tiles(time: int, channels: int) -> bool:
+    """Return whether whole sequences are multiplied as tiles of the matrix and not by the recurrence."""
+    return time <= TILED_TIME and channels >= TILED_CHANNELS
+
+
 def multiply_recurrent(
     x: Float[Tensor, "b t h c"],
     free: Float[Tensor, "h short"],
@@ -128,9 +133,9 @@ def multiply_recurrent(
     Short sequences with several channels per head are multiplied as tiles of the matrix; both ways are
     causal bit for bit for finite values.
     """
-    time, channels = x.shape[1], x.shape[3]
-    if time <= TILED_TIME and channels >= TILED_CHANNELS:
-        return toeplitz_product(x, recurrent_kernel(free, weights, decays, time), AUTO_EXACT)
+    if takes_tiles(x.shape[1], x.shape[3]):
+        kernel = recurrent_kernel(free, weights, decays, x.shape[1])
+        return toeplitz_product(x, kernel, AUTO_EXACT)
     return toeplitz_recurrent(x, free, weights, decays)[0]
 
 

@@ -5,13 +5,15 @@ tiles included. Device memory is counted once for every tensor that a kernel rea
 that read the same tile run side by side, and the L2 cache is assumed to serve all but the first. Products
 with states are TF32 for sequences in half precision, at half the rate of bfloat16.
 
-The occupancy is that of the kernels in half precision, compiled for 16 free taps and 8 decays, and for
-64 channels of keys and of values (`COMPILED_CHUNKED`); those of float32 and the scan have none.
+The occupancy is that of kernels compiled for 16 free taps and 8 decays, and for 64 channels of keys and
+of values (`COMPILED_CHUNKED`). Beside lookup stand the paths that would compute it without these kernels
+(lookup_tiles.py over cuBLAS, and Toeplitz products over cuFFT), counted call by call as in roofline.py.
 """
 
 from typing import NamedTuple
 
-from toeplix.ops.triton import lookup, recurrent
+from toeplix.ops import blocked, lookup_tiles
+from toeplix.ops.triton import lookup, recurrent, recurrent_step
 from toeplix.ops.triton.inspection import Facts
 from toeplix.ops.triton.recurrent import padded
 from toeplix.profiling.roofline import (
@@ -22,7 +24,10 @@ from toeplix.profiling.roofline import (
     Estimate,
     Shape,
     compiled_facts,
+    conversion_bytes,
+    library_estimate,
     occupancy,
+    transform_work,
 )
 
 STATE_BYTES = 4  # of a number of a state, in every precision
@@ -36,6 +41,7 @@ class Work(NamedTuple):
     moved: float  # bytes of device memory
     programs: int
     gathers: float = 0.0  # taps that are gathered to tiles of a Toeplitz matrix
+    scalar_flops: float = 0.0  # in float32, without tensor cores
 
 
 def recurrent_kernels(
@@ -46,6 +52,26 @@ def recurrent_kernels(
     return [_estimate(name, each, precision, gpu) for name, each in work.items()]
 
 
+def decode_step(shape: Shape, short: int, rank: int, precision: str, gpu: GPU) -> Estimate:
+    """Return the kernel of one decode step with recurrent filters: one token of each of b rows.
+
+    It reads the state of every channel, of short + r numbers, and writes one input and r sums.
+    """
+    columns = shape.batch * shape.channels
+    rows = 1 << (short + rank - 1).bit_length()
+    width = recurrent_step.columns_of(rows)
+    programs = -(-columns // width) * shape.heads
+    numbers = columns * shape.heads
+    work = Work(
+        flops=0,
+        state_flops=0,
+        moved=numbers * (STATE_BYTES * (short + 2 * rank + 1) + 2 * ITEM_BYTES[precision]),
+        programs=programs,
+        scalar_flops=4.0 * programs * rows * width,
+    )
+    return _estimate("recurrent_step (a decode step)", work, precision, gpu)
+
+
 def lookup_kernels(shape: Shape, keys: int, rank: int, precision: str, gpu: GPU) -> list[Estimate]:
     """Return the kernels of one lookup with recurrent filters, forward and backward.
 
@@ -53,6 +79,42 @@ def lookup_kernels(shape: Shape, keys: int, rank: int, precision: str, gpu: GPU)
     """
     work = _lookup(shape, keys, rank, ITEM_BYTES[precision])
     return [_estimate(name, each, precision, gpu) for name, each in work.items()]
+
+
+def lookup_tiles_path(shape: Shape, keys: int, precision: str, gpu: GPU) -> Estimate:
+    """Return `lookup_tiles.py`: cuBLAS products of block rows, whose scores go through memory."""
+    rows = blocked.block_rows(shape.time, min(lookup_tiles.TILE, shape.time))
+    matrices, channels = shape.batch * shape.heads, shape.channels
+    pairs = matrices * sum((last - first) * last for first, last in rows)
+    seen = matrices * sum(last for _, last in rows)  # keys and values that block rows read
+    # forward: scores are written, weighed in place, and read. Backward: scores and slopes are written,
+    # multiplied, added over the batch, weighed, and read by three products
+    scores = 4 * pairs * ((1 + 2 + 1) + (2 + 3 + 1 + 2 + 1 + 2 + 2))
+    # keys and values are read by two products forward and by three backward; their gradients are
+    # written by a product, and added to what earlier block rows gave
+    read = 4 * seen * ((2 + 4) * (keys + channels) + keys)
+    queries = 4 * matrices * shape.time * (5 * keys + 4 * channels)  # and outputs, and gradients
+    # q, k and v are copied twice, g and y once, and the gradients of q, k and v back
+    copies = (ITEM_BYTES[precision] + 4) * matrices * shape.time * (6 * keys + 5 * channels)
+    return library_estimate(
+        "lookup, block rows (cuBLAS)",
+        2.0 * pairs * (4 * keys + 3 * channels),
+        scores + read + queries + copies,
+        gpu,
+    )
+
+
+def lookup_products_path(shape: Shape, keys: int, precision: str, gpu: GPU) -> Estimate:
+    """Return a Toeplitz product over cuFFT for every channel of the keys, twice: backward repeats it."""
+    flops, per_product, per_correlation = transform_work(shape, 4)
+    # forward: k_i v, q_i y, and the sum. Backward: the first two again; q_i g, y g and its sum; with the
+    # gradient of k_i v, its products with k_i and v and the sum of the latter; the sum for v
+    elementwise = 4 * shape.numbers * ((2 + 2 + 3) + (2 + 2) + (2 + 3 + 1) + (2 + 3 + 1) + 3)
+    moved = 3 * per_product + per_correlation + elementwise
+    conversions = 4 * conversion_bytes(ITEM_BYTES[precision]) * shape.numbers
+    return library_estimate(
+        "lookup, products (cuFFT)", keys * 3.5 * flops, keys * moved + conversions, gpu
+    )
 
 
 def _recurrent(shape: Shape, short: int, rank: int, item: int) -> dict[str, Work]:
@@ -158,7 +220,7 @@ def _lookup(shape: Shape, keys: int, rank: int, item: int) -> dict[str, Work]:
 
 def _scan(states: float) -> Work:
     """Every state is read and written once, with a multiply-add."""
-    return Work(0, states / 2, 2 * states, 10**6)
+    return Work(0, 0, 2 * states, 10**6, scalar_flops=states / 2)
 
 
 def _estimate(name: str, work: Work, precision: str, gpu: GPU) -> Estimate:
@@ -166,19 +228,20 @@ def _estimate(name: str, work: Work, precision: str, gpu: GPU) -> Estimate:
     # tensor cores compute TF32 at half the rate of bfloat16; float32 is IEEE throughout
     state_peak = gpu.peak[precision] / (1 if precision == "float32" else 2)
     arithmetic = work.flops / gpu.peak[precision] + work.state_flops / state_peak
+    arithmetic += work.scalar_flops / gpu.peak["float32"]
     gather_rate = gpu.load_units * gpu.processors * gpu.clock
     seconds = max(
         arithmetic / (ATTAINED_COMPUTE * busy),
         work.gathers / (gather_rate * ATTAINED_COMPUTE * busy),
         work.moved / (gpu.bandwidth * ATTAINED_BANDWIDTH),
     )
-    facts = COMPILED_CHUNKED.get((gpu.target, ITEM_BYTES[precision]), {}).get(compiled_name(name))
+    facts = COMPILED_CHUNKED[gpu.target, ITEM_BYTES[precision]][compiled_name(name)]
     return Estimate(
         name=f"triton {name}",
-        flops=work.flops + work.state_flops,
+        flops=work.flops + work.state_flops + work.scalar_flops,
         bytes=work.moved,
         seconds=seconds,
-        occupancy=None if facts is None else occupancy(facts, gpu),
+        occupancy=occupancy(facts, gpu),
     )
 
 
@@ -187,26 +250,55 @@ def compiled_name(name: str) -> str:
     return name.partition(" (")[0].partition(",")[0]
 
 
-# As compiled by Triton 3.9, for sm_90 in bfloat16 and for sm_80 in float16; a test compiles them again.
+# As compiled by Triton 3.9: half precision is bfloat16 for sm_90 and float16 for sm_80, and float32 is
+# multiplied exactly. Tests compile them again.
 COMPILED_CHUNKED: dict[tuple[str, int], dict[str, Facts]] = {  # by target and bytes of a number
     ("sm_90", 2): {
         "chunk_sums": compiled_facts(57, 8192, 16, 128),
+        "chunk_scan": compiled_facts(32, 0, 0, 128),
         "outputs": compiled_facts(123, 24576, 7, 128),
         "tap_correlation": compiled_facts(72, 36864, 8, 128),
         "state_correlation": compiled_facts(112, 24576, 24, 128),
+        "recurrent_step": compiled_facts(62, 1024, 0, 128),
         "lookup_sums": compiled_facts(103, 24832, 4, 128),
         "lookup_outputs": compiled_facts(168, 57344, 16, 128),
         "lookup_taps": compiled_facts(127, 65536, 8, 128),
         "lookup_powers": compiled_facts(168, 57344, 8, 128),
     },
+    ("sm_90", 4): {
+        "chunk_sums": compiled_facts(32, 6144, 0, 128),
+        "chunk_scan": compiled_facts(32, 0, 0, 128),
+        "outputs": compiled_facts(183, 8192, 0, 128),
+        "tap_correlation": compiled_facts(70, 10240, 0, 128),
+        "state_correlation": compiled_facts(56, 12288, 0, 128),
+        "recurrent_step": compiled_facts(63, 1024, 0, 128),
+        "lookup_sums": compiled_facts(64, 20608, 0, 128),
+        "lookup_outputs": compiled_facts(78, 28672, 0, 128),
+        "lookup_taps": compiled_facts(77, 32768, 0, 128),
+        "lookup_powers": compiled_facts(72, 16384, 0, 128),
+    },
     ("sm_80", 2): {
         "chunk_sums": compiled_facts(66, 8192, 16, 128),
+        "chunk_scan": compiled_facts(32, 0, 0, 128),
         "outputs": compiled_facts(128, 24576, 56, 128),
         "tap_correlation": compiled_facts(96, 18432, 40, 128),
         "state_correlation": compiled_facts(165, 24576, 48, 128),
+        "recurrent_step": compiled_facts(64, 1024, 0, 128),
         "lookup_sums": compiled_facts(166, 24832, 64, 128),
         "lookup_outputs": compiled_facts(164, 40960, 160, 128),
         "lookup_taps": compiled_facts(188, 32768, 64, 128),
         "lookup_powers": compiled_facts(168, 49152, 64, 128),
+    },
+    ("sm_80", 4): {
+        "chunk_sums": compiled_facts(32, 6144, 0, 128),
+        "chunk_scan": compiled_facts(32, 0, 0, 128),
+        "outputs": compiled_facts(161, 8192, 0, 128),
+        "tap_correlation": compiled_facts(64, 10240, 0, 128),
+        "state_correlation": compiled_facts(58, 12288, 0, 128),
+        "recurrent_step": compiled_facts(64, 1024, 0, 128),
+        "lookup_sums": compiled_facts(62, 20608, 0, 128),
+        "lookup_outputs": compiled_facts(89, 28672, 0, 128),
+        "lookup_taps": compiled_facts(65, 32768, 0, 128),
+        "lookup_powers": compiled_facts(80, 16384, 0, 128),
     },
 }

@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -25,15 +26,21 @@ from rich.table import Table
 from toeplix.architectures import ARCHITECTURES, build
 from toeplix.devices import described
 from toeplix.model import LanguageModel
-from toeplix.ops import decoder, dispatch
-from toeplix.profiling import contract, model_contract, timing
+from toeplix.ops import RecurrentDecoder, decoder, dispatch
+from toeplix.ops.decoding.base import Decoder
+from toeplix.ops.decoding.ragged import RaggedDecoder
+from toeplix.ops.lookup import lookup_recurrent_whole
+from toeplix.ops.recurrent import multiply_recurrent
+from toeplix.profiling import contract, model_contract, recurrent_contract, timing
 from toeplix.profiling.bench import tune
+from toeplix.profiling.bench.recurrent import filters as recurrent_filters
 from toeplix.profiling.contract import Check
 
 PACKAGES = ("torch", "triton", "numpy", "transformers", "safetensors", "toeplix")
 LENGTHS = {"quick": (64, 512), "full": tune.LENGTHS}  # of timed products
 SECONDS = {"quick": 0.01, "full": 0.3}  # for each path at each size
 CONTEXT = 2048  # taps of timed decoders
+PRODUCTS = (512, CONTEXT)  # lengths of timed products with recurrent filters and lookups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +82,8 @@ def checks(device: torch.device, size: str) -> Iterator[Check]:
     """Yield all checks for a device; `size` is quick or full."""
     return chain(
         contract.operator_checks(device, contract.SIZES[size]),
+        recurrent_contract.recurrent_checks(device, recurrent_contract.SIZES[size]),
+        recurrent_contract.lookup_checks(device, recurrent_contract.SIZES[size]),
         contract.decoder_checks(device),
         model_contract.model_checks(device),
     )
@@ -90,11 +99,13 @@ def run(
     found = list(_examined(console, checks(device, size)))
     failed = [each for each in found if not each.passed]
     console.print(outcome_table(found))
-    measured = tune.measure(console, device.type, seconds=SECONDS[size], lengths=LENGTHS[size])
+    with _current(device):
+        measured = tune.measure(console, device, seconds=SECONDS[size], lengths=LENGTHS[size])
+        milliseconds = _times(device, SECONDS[size])
     if file is not None and failed:
         console.print("no rule is written: a path that is wrong may be the fastest", markup=False)
     elif file is not None:
-        tune.write_rule(file, device.type, measured)
+        tune.write_rule(file, device, measured)
         console.print(f"wrote the rule to {file}", markup=False, highlight=False)
     return {
         "report": "doctor",
@@ -106,7 +117,7 @@ def run(
         "checks": [dataclasses.asdict(each) for each in found],
         "timings": {
             "nanoseconds_per_element": measured,
-            "milliseconds": _times(device, SECONDS[size]),
+            "milliseconds": milliseconds,
         },
         "rule": {kind: dispatch.current_rule().get(kind) for kind in measured},
         "rule_file": str(file) if file is not None and not failed else None,
@@ -137,14 +148,14 @@ def outcome_table(found: list[Outcome]) -> Table:
     return table
 
 
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    """Make a CUDA device the current one, for which timings wait."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 def _times(device: torch.device, seconds: float) -> dict[str, float]:
-    """Return median milliseconds: decode steps of every decoder, and every architecture's passes."""
-    kernel = timing.randn(1, CONTEXT, seed=1).to(device)
-    past, x = (timing.randn(1, count, 1, 256).to(device) for count in (CONTEXT, 1))
-    calls: dict[str, Callable[[], object]] = {}
-    for kind in ("history", "online"):
-        state = decoder(kernel, past, kind=kind)
-        calls[f"{kind} decoder, a step"] = partial(state.step, x[:, 0])
+    """Return median milliseconds: decode steps, products of recurrent filters, lookup, and models."""
+    calls = _decode_steps(device) | _products(device)
     for arch in ARCHITECTURES:
         config = model_contract.small_model(arch, context=128, dim=128)
         model = build(config).to(device)
@@ -152,6 +163,42 @@ def _times(device: torch.device, seconds: float) -> dict[str, float]:
         calls[f"{arch}, forward+backward"] = partial(_passes, model, tokens)
     taken = timing.interleaved(calls, seconds=seconds, least=2, most=20)
     return {name: round(statistics.median(each) * 1e3, 4) for name, each in taken.items()}
+
+
+def _decode_steps(device: torch.device) -> dict[str, Callable[[], object]]:
+    """Return a step of every decoder, after a prompt of the length of its filter."""
+    kernel = timing.randn(1, CONTEXT, seed=1).to(device)
+    past, x = (timing.randn(1, count, 1, 256).to(device) for count in (CONTEXT, 1))
+    free, weights, decays = (each.to(device) for each in recurrent_filters(1, CONTEXT))
+    states: dict[str, Decoder] = {
+        kind: decoder(kernel, past, kind=kind) for kind in ("history", "online")
+    }
+    states["ragged"] = RaggedDecoder(kernel, past, CONTEXT)
+    states["recurrent"] = RecurrentDecoder(free, weights, decays, past)
+    return {f"{kind} decoder, a step": partial(each.step, x[:, 0]) for kind, each in states.items()}
+
+
+def _products(device: torch.device) -> dict[str, Callable[[], object]]:
+    """Return the operators of the default model, forward and backward, at the lengths of PRODUCTS."""
+    calls: dict[str, Callable[[], object]] = {}
+    for time_ in PRODUCTS:
+        x = timing.randn(2, time_, 1, 512).to(device).requires_grad_()
+        filters = [each.to(device).requires_grad_() for each in recurrent_filters(1, CONTEXT)]
+        product = partial(multiply_recurrent, x, *filters)
+        calls[f"recurrent product, t={time_}, forward+backward"] = partial(_backward, product)
+        q, k, v = (
+            timing.randn(2, time_, 4, width, seed=seed).to(device).requires_grad_()
+            for seed, width in enumerate((8, 8, 128))
+        )
+        weights = timing.randn(4, 8).to(device).requires_grad_()
+        decays = filters[2].detach()
+        product = partial(lookup_recurrent_whole, q, k, v, weights, decays)
+        calls[f"lookup, t={time_}, forward+backward"] = partial(_backward, product)
+    return calls
+
+
+def _backward(product: Callable[[], torch.Tensor]) -> None:
+    product().sum().backward()
 
 
 def _passes(model: LanguageModel, tokens: torch.Tensor) -> None:
@@ -176,7 +223,7 @@ def versions() -> dict[str, str | None]:
 
 def properties(device: torch.device) -> dict[str, Any]:
     """Return what PyTorch tells about a device."""
-    found: dict[str, Any] = {"type": device.type, **timing.describe_machine(device.type)}
+    found: dict[str, Any] = {"type": device.type, **timing.describe_machine(device)}
     if device.type == "cuda":
         told = torch.cuda.get_device_properties(device)
         names = (name for name in dir(told) if not name.startswith("_"))

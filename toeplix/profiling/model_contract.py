@@ -35,12 +35,23 @@ OTHER: dict[str, dict[str, Any]] = {
     "attention": {"window": 7},
     "hybrid": {"blocks": ("toeplitz", "lookup")},
 }
+# other filters, and lengths at which recurrent filters and lookup are computed by chunks: beyond 128 and,
+# where no kernels run, beyond 1024 positions (ops/recurrent.py, ops/dispatch.py)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "toeplitz, free filters": {"arch": "toeplitz", "filter": "free"},
+    "lookup, free filters": {"arch": "lookup", "filter": "free"},
+    "hybrid, 200 positions": {"arch": "hybrid", "context": 200},
+    "hybrid, 1100 positions": {"arch": "hybrid", "context": 1100},
+}
 
 
 def model_checks(device: torch.device, arches: Sequence[str] | None = None) -> Iterator[Check]:
-    """Yield the checks of every architecture."""
+    """Yield the checks of every architecture, and of VARIANTS of them."""
     for arch in arches or ARCHITECTURES:
-        yield from _checks_of(arch, device)
+        yield from _checks_of(arch, small_model(arch), device)
+    for name, settings in VARIANTS.items():
+        if settings["arch"] in (arches or ARCHITECTURES):
+            yield from _checks_of(name, small_model(**settings), device)
 
 
 def small_model(arch: str, **sizes: Any) -> Model:
@@ -48,28 +59,31 @@ def small_model(arch: str, **sizes: Any) -> Model:
     return Model(arch=arch, **(SMALL | OTHER.get(arch, {}) | sizes))
 
 
-def _checks_of(arch: str, device: torch.device) -> Iterator[Check]:
+def _checks_of(name: str, config: Model, device: torch.device) -> Iterator[Check]:
     torch.manual_seed(0)
-    model = build(small_model(arch)).eval()
-    exact = build(model.config).eval().double()
+    model = build(config).eval()
+    exact = build(config).eval().double()
     exact.load_state_dict(model.state_dict())
     model = model.to(device)
-    tokens = torch.randint(37, (3, 24), generator=torch.Generator().manual_seed(0))
+    short = config.context == SMALL["context"]
+    rows = 3 if short else 1
+    tokens = torch.randint(37, (rows, config.context), generator=torch.Generator().manual_seed(0))
     here = tokens.to(device)
 
     def causal() -> None:
         assert_causal(model, here, vocabulary=37, tolerance=MODEL_TOLERANCE)
 
-    def against(name: str) -> Callable[[], Compared]:
-        return lambda: _of_models(*_values(model, exact, here, tokens)[name])
+    def against(what: str) -> Callable[[], Compared]:
+        return lambda: _of_models(*_values(model, exact, here, tokens)[what])
 
-    yield Check(f"{arch}: causal", causal)
-    if device.type == "cuda" and isinstance(ARCHITECTURES[arch], MixerArchitecture):
-        yield Check(f"{arch}: the host does not wait", lambda: _no_waits(model, here))
-    yield Check(f"{arch}: logits", against("logits"))
-    yield Check(f"{arch}: gradients", against("gradients"))
-    for name in WAYS:
-        yield Check(f"{arch}: {name}", partial(_fed, model, here, name))
+    if device.type == "cuda" and isinstance(ARCHITECTURES[config.arch], MixerArchitecture):
+        yield Check(f"{name}: the host does not wait", lambda: _no_waits(model, here))
+    yield Check(f"{name}: logits", against("logits"))
+    yield Check(f"{name}: gradients", against("gradients"))
+    if short:  # causality and the ways of feeding do not depend on the length
+        yield Check(f"{name}: causal", causal)
+        for way in WAYS:
+            yield Check(f"{name}: {way}", partial(_fed, model, here, way))
 
 
 def _no_waits(model: LanguageModel, tokens: Tensor) -> None:

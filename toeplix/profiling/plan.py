@@ -7,7 +7,8 @@ models in half precision is low: the paper's own throughput on two H100 (9.30 st
 share of the roofline (`roofline.py`) is assumed. On a CPU the peak is the throughput of a float32 matmul,
 measured when the plan is made.
 
-For GPUs with a roofline (`roofline.py`) the operator of one layer is estimated too, by path.
+Paths of the operators and their dtype are those of `operator_plan.py`; for GPUs with a roofline
+(`roofline.py`) the kernels of one layer of each kind are estimated, too.
 """
 
 import functools
@@ -16,9 +17,7 @@ from typing import Any
 
 from toeplix.architectures import ARCHITECTURES, forward_flops, parameters, state_bytes
 from toeplix.config import Model
-from toeplix.ops import dispatch
-from toeplix.profiling import roofline, timing
-from toeplix.profiling.chunk_roofline import lookup_kernels, recurrent_kernels
+from toeplix.profiling import operator_plan, roofline, timing
 from toeplix.profiling.memory import activation_bytes
 from toeplix.profiling.sequence_plan import attention_bytes, exchanged_bytes, longest_contexts
 from toeplix.training.preflight import check_division
@@ -39,6 +38,11 @@ class Hardware:
     efficiency: dict[str, float]  # by precision: assumed fraction of the peak that training reaches
     basis: dict[str, str]  # by precision: what the assumed efficiency rests on
     gpu: roofline.GPU | None = None  # for estimates of the operator
+
+    @property
+    def kernels(self) -> bool:
+        """Whether the Triton kernels run there: those with a roofline have compute capability 8.0."""
+        return self.kind == "cuda" and self.gpu is not None
 
 
 GUESS = "a guess"
@@ -112,8 +116,14 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
         "peak_flops_per_second": hardware.peak[run.precision],
         "seconds_per_step": step / (hardware.peak[run.precision] * share * devices),
         "seconds": step * run.steps / (hardware.peak[run.precision] * share * devices),
-        "path": _path(run, hardware.kind),
-        "operator_estimates": _operator(run, hardware.gpu),
+        "path": _spelled(operator_plan.paths(run, hardware.kind, kernels=hardware.kernels)),
+        "operator_precision": _spelled(
+            {kind: each.precision for kind, each in operator_plan.operators(run).items()}
+        ),
+        "operator_estimates": [
+            dict(vars(each))
+            for each in ([] if hardware.gpu is None else operator_plan.estimates(run, hardware.gpu))
+        ],
         "decode_bytes": state_bytes(model, model.context),
         "decode_flops_per_token": 2 * parameters(model),
     }
@@ -179,40 +189,13 @@ def _divided(run: Run, devices: int) -> int:
     return parameters(model) * STATE_BYTES // devices + GATHERED_BYTES * gathered
 
 
-def _path(run: Run, device: str) -> str:
-    """Return the path of the operator on a device; a tuned rule is used for this machine's CPU only."""
-    model = run.model
-    heads = ARCHITECTURES[model.arch].filter_heads(model)
-    if heads == 0:
+def _spelled(by_kind: dict[str, str]) -> str:
+    """Return what operators have in common; where they differ, each with the kind of its block."""
+    if not by_kind:
         return "none: no long filters"
-    columns = run.batch * model.dim // heads
-    rule = dispatch.current_rule() if device == "cpu" else dispatch.RULE
-    kind = dispatch.kind_of(device, roofline.ITEM_BYTES[run.precision])
-    return dispatch.choose(dispatch.AUTO, kind, model.context, columns, rule)
-
-
-def _operator(run: Run, gpu: roofline.GPU | None) -> list[dict[str, Any]]:
-    """Return estimates of a layer of each kind, forward and backward, for a GPU with a roofline."""
-    model = run.model
-    heads = ARCHITECTURES[model.arch].filter_heads(model)
-    if gpu is None or heads == 0:
-        return []
-    shape = roofline.Shape(run.batch, model.context, heads, model.dim // heads)
-    kinds = {"toeplitz", "lookup"} & set(model.mixers)
-    if model.filter == "free" or not kinds:
-        return [dict(vars(each)) for each in roofline.estimates(shape, run.precision, gpu)]
-    found = []
-    if "toeplitz" in kinds:
-        own = model.heads or model.groups
-        shape = roofline.Shape(run.batch, model.context, own, model.dim // own)
-        found += recurrent_kernels(shape, model.free_taps, model.decays, run.precision, gpu)
-        # what free filters of this length would need without kernels
-        found.append(roofline.fft_path(shape, run.precision, gpu))
-    if "lookup" in kinds:
-        own = model.attention_heads
-        shape = roofline.Shape(run.batch, model.context, own, model.dim // own)
-        found += lookup_kernels(shape, model.keys, model.decays, run.precision, gpu)
-    return [dict(vars(each)) for each in found]
+    if len(set(by_kind.values())) == 1:
+        return next(iter(by_kind.values()))
+    return ", ".join(f"{kind}: {value}" for kind, value in by_kind.items())
 
 
 def _memory() -> float:

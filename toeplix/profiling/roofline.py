@@ -219,8 +219,8 @@ def _correlation_bytes(shape: Shape, item: int) -> float:
     return 2 * shape.numbers * item + 8 * parts + 4 * shape.heads * shape.time
 
 
-def _library(name: str, flops: float, moved: float, gpu: GPU) -> Estimate:
-    """Libraries compute in float32, as the paths that call them do."""
+def library_estimate(name: str, flops: float, moved: float, gpu: GPU) -> Estimate:
+    """Return the calls of one path; libraries compute in float32, as the paths that call them do."""
     seconds = max(
         flops / (gpu.peak["float32"] * ATTAINED_COMPUTE),
         moved / (gpu.bandwidth * ATTAINED_BANDWIDTH),
@@ -228,15 +228,15 @@ def _library(name: str, flops: float, moved: float, gpu: GPU) -> Estimate:
     return Estimate(name=name, flops=flops, bytes=moved, seconds=seconds)
 
 
-def _conversion(item: int) -> int:
-    """Bytes per number of a conversion to or from float32."""
+def conversion_bytes(item: int) -> int:
+    """Return the bytes per number of a conversion to or from float32."""
     return 0 if item == 4 else item + 4
 
 
 def blocked_path(shape: Shape, precision: str, gpu: GPU) -> Estimate:
     """Return `blocked.py`: cuBLAS matmuls of block rows, each with the positions before it."""
     flops, moved = _blocked_product(shape, ITEM_BYTES[precision])
-    return _library("blocked (cuBLAS)", 3 * flops, 3 * moved, gpu)
+    return library_estimate("blocked (cuBLAS)", 3 * flops, 3 * moved, gpu)
 
 
 def _blocked_product(shape: Shape, item: int) -> tuple[float, float]:
@@ -246,14 +246,14 @@ def _blocked_product(shape: Shape, item: int) -> tuple[float, float]:
     flops = 2.0 * columns * sum((last - first) * last for first, last in rows)
     reads = 4 * columns * sum(last for _, last in rows)
     # converted, stacked by heads; the result is written, unstacked and converted
-    copies = shape.numbers * (2 * _conversion(item) + 8 + 4 + 8)
+    copies = shape.numbers * (2 * conversion_bytes(item) + 8 + 4 + 8)
     return flops, reads + copies
 
 
 def fft_path(shape: Shape, precision: str, gpu: GPU) -> Estimate:
     """Return `fft.py`: cuFFT transforms of twice the length, with the copies around them."""
-    flops, per_product, per_correlation = _transforms(shape, ITEM_BYTES[precision])
-    return _library("fft (cuFFT)", 5 * flops / 2, 2 * per_product + per_correlation, gpu)
+    flops, per_product, per_correlation = transform_work(shape, ITEM_BYTES[precision])
+    return library_estimate("fft (cuFFT)", 5 * flops / 2, 2 * per_product + per_correlation, gpu)
 
 
 def halving_path(shape: Shape, precision: str, gpu: GPU) -> Estimate:
@@ -262,13 +262,13 @@ def halving_path(shape: Shape, precision: str, gpu: GPU) -> Estimate:
     leaves = -(-shape.time // leaf.time)
     flops, moved = (leaves * part for part in _blocked_product(leaf, 4))
     levels = max(0, math.ceil(math.log2(shape.time / leaf.time)))
-    transforms, per_product, _ = _transforms(shape, 4)
+    transforms, per_product, _ = transform_work(shape, 4)
     flops += levels * transforms / 2
     moved += levels * (per_product / 2 + 12 * shape.numbers / 2)
-    conversions = 2 * _conversion(ITEM_BYTES[precision]) * shape.numbers
-    _, _, per_correlation = _transforms(shape, ITEM_BYTES[precision])
+    conversions = 2 * conversion_bytes(ITEM_BYTES[precision]) * shape.numbers
+    _, _, per_correlation = transform_work(shape, ITEM_BYTES[precision])
     flips = 16 * shape.numbers
-    return _library(
+    return library_estimate(
         "halving (cuFFT, cuBLAS)",
         2 * flops + 1.5 * transforms,
         2 * (moved + conversions) + flips + per_correlation,
@@ -276,7 +276,7 @@ def halving_path(shape: Shape, precision: str, gpu: GPU) -> Estimate:
     )
 
 
-def _transforms(shape: Shape, item: int) -> tuple[float, float, float]:
+def transform_work(shape: Shape, item: int) -> tuple[float, float, float]:
     """Return FLOPs of a product's two transforms, bytes of a product, and bytes of a correlation.
 
     A correlation shares the transform of g with the product of the same backward pass.

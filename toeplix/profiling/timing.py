@@ -181,14 +181,14 @@ def synchronize() -> None:
         torch.accelerator.synchronize()
 
 
-def describe_machine(device: str | None = None) -> dict[str, object]:
+def describe_machine(device: torch.device | None = None) -> dict[str, object]:
     """Return device, threads, PyTorch version and CPU capability, to be stored with measurements.
 
     None: the device that tensors are made on by default.
     """
-    device = device or torch.get_default_device().type
+    device = device or torch.get_default_device()
     return {
-        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

@@ -7,8 +7,13 @@ import pytest
 import torch
 
 from tests.ops.triton.bounds import assert_equals_definition
-from toeplix.ops import lookup_chunks
-from toeplix.ops.lookup import lookup_dense, toeplitz_lookup_recurrent
+from tests.ops.triton.interpreted_recurrent import far_apart
+from toeplix.ops import lookup_chunks, lookup_tiles
+from toeplix.ops.lookup import (
+    lookup_dense,
+    lookup_recurrent_whole,
+    toeplitz_lookup_recurrent,
+)
 from toeplix.ops.triton import lookup
 
 NAMES = ("y", "last state", "dq", "dk", "dv", "dweights", "ddecays", "dstate")
@@ -75,6 +80,13 @@ def test_values_and_gradients(batch, time, heads, keys, values, rank, dtype):
     assert_equals_definition(Kernels.apply, definition, inputs, changes, NAMES)
 
 
+def test_offsets_beyond_32_bits():
+    """The third channel of every sequence is 2^31 numbers from the first."""
+    (q, k, v, *filters), (g, change) = random_inputs(1, 40, 1, 3, 3, 2, torch.bfloat16)
+    inputs = (*map(far_apart, (q, k, v)), *filters)
+    assert_equals_definition(Kernels.apply, definition, inputs, (far_apart(g), change), NAMES)
+
+
 def test_the_operator_uses_the_kernels(monkeypatch):
     """With a state and without one, and for sequences with strides."""
     monkeypatch.setattr(lookup_chunks, "forward", None)
@@ -94,6 +106,15 @@ def test_the_operator_uses_the_kernels(monkeypatch):
     names = ("y", "last state", "y alone", "dqkv", "dweights", "dstate")
     changes = (*changes, changes[0])
     assert_equals_definition(ours, exact, (packed, weights, state), changes, names)
+
+
+def test_training_lengths_take_the_kernels(monkeypatch):
+    """Block rows are for devices without them."""
+    for module in (lookup_chunks, lookup_tiles):
+        monkeypatch.setattr(module, "forward", None)
+    (q, k, v, weights, decays, _), _ = random_inputs(1, 20, 1, 2, 3, 2)
+    whole = lookup_recurrent_whole(q, k, v, weights, decays)
+    assert torch.equal(whole, toeplitz_lookup_recurrent(q, k, v, weights, decays)[0])
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # NumPy's, in the interpreter

@@ -91,6 +91,23 @@ def test_layouts():
     check(2, 40, 2, 3, layout=lambda x: x[:1].expand(2, -1, -1, -1))
 
 
+def far_apart(x):
+    """Return the same numbers with channels 2^30 numbers apart; only pages that are used take memory."""
+    channels = x.shape[-1]
+    memory = torch.empty((channels - 1) * 2**30 + x.numel(), dtype=x.dtype)
+    return memory.as_strided(x.shape, (*x[..., 0].contiguous().stride(), 2**30)).copy_(x)
+
+
+def test_offsets_beyond_32_bits():
+    """The third channel is 2^31 numbers from the first."""
+    check(1, 40, 1, 3, dtype=torch.bfloat16, layout=far_apart)
+    x, filters = random_x(1, 5, 1, 3, torch.bfloat16), random_filters(1, 3, 2, torch.float32)
+    near, far = (RecurrentDecoder(*filters, torch.zeros(1, 0, 1, 3)) for _ in range(2))
+    assert far._fused
+    for position in x.unbind(1):
+        assert torch.equal(near.step(position), far.step(far_apart(position)))
+
+
 def test_documents():
     """Packed documents are multiplied one by one, with the states of each recomputed for the gradient."""
     x, filters = random_x(1, 90, 2, 3, torch.float32), random_filters(2, 5, 3, torch.float32)

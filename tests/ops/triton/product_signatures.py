@@ -4,7 +4,11 @@ from typing import NamedTuple
 
 from toeplix.ops.triton.inspection import Facts, inspect
 from toeplix.ops.triton.product import CORRELATION_TILES, PRODUCT_TILES
-from toeplix.ops.triton.product_kernels import correlation_kernel, product_kernel
+from toeplix.ops.triton.product_kernels import (
+    correlation_kernel,
+    diagonals_kernel,
+    product_kernel,
+)
 
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 STRIDES = ("b", "t", "h", "c")
@@ -21,11 +25,7 @@ class Case(NamedTuple):
     aligned: bool = True  # channels follow each other, and strides are multiples of 16
 
     def facts(self, target: str) -> Facts:
-        return (
-            product_facts(self, target)
-            if self.kernel == "product"
-            else correlation_facts(self, target)
-        )
+        return FACTS[self.kernel](self, target)
 
 
 def product_facts(case: Case, target: str) -> Facts:
@@ -55,6 +55,25 @@ def correlation_facts(case: Case, target: str) -> Facts:
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )
+
+
+def diagonals_facts(case: Case, target: str) -> Facts:
+    """Sums and gradient are float32 whatever the dtype; the block is that of the correlation."""
+    types = {
+        "sums": "*fp32:16",
+        "gradient": "*fp32:16",
+        "taps": "i32:16" if case.aligned else "i32",
+    }
+    types |= dict.fromkeys(("splits", "heads", "diagonals"), "i32")
+    values = {"BLOCK_L": CORRELATION_TILES[BYTES[case.dtype]].block_l}
+    return inspect(diagonals_kernel, types, values, target, num_warps=2)
+
+
+FACTS = {
+    "product": product_facts,
+    "correlation": correlation_facts,
+    "diagonals": diagonals_facts,
+}
 
 
 def _shared(case: Case, sequences: list[str]) -> tuple[dict, dict]:

@@ -10,15 +10,28 @@ from toeplix.ops.triton.recurrent_step_kernel import recurrent_step_kernel
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 SEQUENCES = frozenset("qkvgxyz")
 STRIDES = {f"{name}_{axis}" for name in SEQUENCES for axis in "bthc"}
-WHOLE = STRIDES | {"channels", "keys", "values", "width", "state_e", "state_h", "state_k"}
+WHOLE = STRIDES | {"channels", "keys", "values", "width", "state_h", "state_k"}
+WHOLE |= {"state_e", "state_c"}
 POINTERS = {"table", "taps", "free", "states", "state", "before", "after", "partial"}
 POINTERS |= {"decays", "last_decays", "coefficients"}
 FORWARD, REVERSE = {"REVERSE": False}, {"REVERSE": True}
 
-# of a recurrent filter with 16 free taps and 8 decays, and with as many as the kernels support
-SOME, MOST = {"RANK": 16, "PAST": 16}, {"RANK": 32, "PAST": 64}
+# by size of a case: the recurrent filters of the default model (16 free taps, 8 decays), as many as the
+# kernels support, and filters that read nothing before a chunk
+RECURRENT_SIZES = {
+    "usual": {"RANK": 16, "PAST": 16},
+    "largest": {"RANK": 32, "PAST": 64},
+    "one tap": {"RANK": 16, "PAST": 0},
+}
+# channels of keys and of values, and positions of a chunk
+LOOKUP_SIZES = {
+    "usual": (64, 64, lookup.MAX_CHUNK),
+    "largest": (lookup.MAX_CHANNELS, lookup.MAX_CHANNELS, lookup.MAX_CHUNK),
+    "default model": (8, 128, lookup.chunk_length(8, 8)),
+}
 RECURRENT = {
     "chunk_sums": (recurrent_kernels.chunk_sums_kernel, FORWARD),
+    "chunk_sums, reverse": (recurrent_kernels.chunk_sums_kernel, REVERSE),
     "outputs": (recurrent_kernels.outputs_kernel, FORWARD),
     "outputs, reverse": (recurrent_kernels.outputs_kernel, REVERSE),
     "tap_correlation": (recurrent_kernels.tap_correlation_kernel, {}),
@@ -26,44 +39,58 @@ RECURRENT = {
 }
 LOOKUP = {
     "lookup_sums": (lookup_kernels.lookup_sums_kernel, FORWARD),
+    "lookup_sums, reverse": (lookup_kernels.lookup_sums_kernel, REVERSE),
     "lookup_outputs": (lookup_kernels.lookup_outputs_kernel, FORWARD),
     "lookup_outputs, reverse": (lookup_kernels.lookup_outputs_kernel, REVERSE),
     "lookup_taps": (lookup_kernels.lookup_taps_kernel, {}),
     "lookup_powers": (lookup_kernels.lookup_powers_kernel, {}),
 }
+# gradients of queries and keys: values take the place of keys, and states are transposed
+TRANSPOSED = {
+    "lookup_outputs (dq)": (lookup_kernels.lookup_outputs_kernel, FORWARD),
+    "lookup_outputs, reverse (dk)": (lookup_kernels.lookup_outputs_kernel, REVERSE),
+}
 SCALAR = {
     "chunk_scan": (chunk_scan.chunk_scan_kernel, {"BLOCK": chunk_scan.BLOCK, **FORWARD}),
     "chunk_scan, reverse": (chunk_scan.chunk_scan_kernel, {"BLOCK": chunk_scan.BLOCK, **REVERSE}),
-    "recurrent_step": (recurrent_step_kernel, {"ROWS": 32, "COLUMNS": step.COLUMNS}),
+    "recurrent_step": (recurrent_step_kernel, {"ROWS": 32, "COLUMNS": step.columns_of(32)}),
     "recurrent_step, most": (
         recurrent_step_kernel,
-        {"ROWS": step.MAX_ROWS, "COLUMNS": step.COLUMNS},
+        {"ROWS": step.MAX_ROWS, "COLUMNS": step.columns_of(step.MAX_ROWS)},
     ),
 }
-KERNELS = RECURRENT | LOOKUP | SCALAR
+KERNELS = RECURRENT | LOOKUP | TRANSPOSED | SCALAR
 
 
 class Case(NamedTuple):
-    """A kernel in an arithmetic, for usual sizes or for the largest that it supports."""
+    """A kernel in an arithmetic, for one of RECURRENT_SIZES or LOOKUP_SIZES."""
 
     kernel: str
     dtype: str
     precision: str  # of float32 operands
-    largest: bool = False
+    size: str = "usual"
 
     def facts(self, target: str) -> Facts:
         kernel, constants = KERNELS[self.kernel]
         values = {"PRECISION": self.precision, **constants}
-        if self.kernel in LOOKUP:
+        whole = WHOLE
+        if self.kernel in LOOKUP | TRANSPOSED:
             values |= self._lookup(options := {})
+            if self.size == "default model":  # 8 channels of keys lie between heads
+                whole = WHOLE - {"keys", "values"} - {name for name in STRIDES if name[2] == "h"}
         elif self.kernel in RECURRENT:
             tile = recurrent.TILES[BYTES[self.dtype]]
             values |= {"CHUNK": tile.chunk, "COLUMNS": tile.columns}
-            values |= MOST if self.largest else SOME
-            options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+            values |= RECURRENT_SIZES[self.size]
+            stages = tile.num_stages
+            if self.kernel == "tap_correlation":
+                stages = recurrent.tap_stages(BYTES[self.dtype], self.precision)
+            options = {"num_warps": tile.num_warps, "num_stages": stages}
         else:
             options = {"num_warps": step.WARPS}
         values = {name: value for name, value in values.items() if name in kernel.arg_names}
+        ones = {name for name in STRIDES if name[2] == "c"}
+        ones |= {"state_e" if self.kernel in TRANSPOSED else "state_c"}
         types = {}
         for name in kernel.arg_names:
             if name in values:
@@ -72,20 +99,24 @@ class Case(NamedTuple):
                 types[name] = f"*{self.dtype}:16"
             elif name in POINTERS or name == "clock":
                 types[name] = "*i64:16" if name == "clock" else "*fp32:16"
-            elif (name in STRIDES and name.endswith("_c")) or name == "state_c":
+            elif name in ones:
                 values[name] = 1
             else:
-                types[name] = "i32:16" if name in WHOLE else "i32"
+                types[name] = "i32:16" if name in whole else "i32"
         return inspect(kernel, types, values, target, **options)
 
     def _lookup(self, options: dict) -> dict:
-        channels = lookup.MAX_CHANNELS if self.largest else 64
-        half = BYTES[self.dtype] == 2 and channels <= 64
+        keys, channels, chunk = LOOKUP_SIZES[self.size]
+        half = BYTES[self.dtype] == 2 and max(keys, channels) <= 64
         tile = lookup.LARGE_TILE if half else lookup.SMALL_TILE
-        options |= {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-        width = channels if self.kernel == "lookup_taps" else min(tile.values, channels)
-        sizes = {"KEYS": channels, "VALUES": width}
-        return {"CHUNK": lookup.MAX_CHUNK, "BLOCK": tile.block, **sizes}
+        if self.kernel in TRANSPOSED:
+            keys, channels = channels, keys
+        reads = self.kernel.startswith(("lookup_outputs", "lookup_powers"))
+        options |= lookup.run_options(tile, keys if reads else 0, self.kernel in TRANSPOSED)
+        wide = recurrent.padded(channels)
+        width = wide if self.kernel == "lookup_taps" else min(tile.values, wide)
+        sizes = {"KEYS": recurrent.padded(keys), "VALUES": width}
+        return {"CHUNK": chunk, "BLOCK": tile.block, **sizes}
 
 
 def arithmetic(target: str) -> list[tuple[str, str]]:
@@ -95,12 +126,19 @@ def arithmetic(target: str) -> list[tuple[str, str]]:
     return [("bf16", "tf32"), ("fp16", "tf32"), ("fp32", "tf32"), ("fp32", "ieee")]
 
 
+def sizes_of(kernel: str) -> tuple[str, ...]:
+    """Return the sizes for which a kernel is compiled differently."""
+    if kernel in RECURRENT:
+        return tuple(RECURRENT_SIZES)
+    return tuple(LOOKUP_SIZES) if kernel in LOOKUP | TRANSPOSED else ("usual",)
+
+
 def every_case(target: str) -> list[Case]:
-    """Return all kernels in all dtypes, for usual sizes and for the largest."""
+    """Return all kernels in all dtypes and sizes."""
     return [
-        Case(kernel, dtype, precision, largest)
+        Case(kernel, dtype, precision, size)
         for kernel in KERNELS
         for dtype, precision in arithmetic(target)
-        for largest in ((False,) if kernel in SCALAR else (False, True))
+        for size in sizes_of(kernel)
         if kernel.partition(",")[0] != "chunk_scan" or (dtype, precision) == ("fp32", "ieee")
     ]

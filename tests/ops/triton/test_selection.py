@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.ops.oracle import random_pair
 from toeplix import toeplitz, toeplitz_packed
-from toeplix.ops import dispatch, triton
+from toeplix.ops import dispatch, lookup, triton
 from toeplix.ops.dispatch import AUTO, AUTO_EXACT, TRITON_LENGTHS, choose, kind_of
 from toeplix.ops.paths import PATHS, runnable
 from toeplix.ops.triton import product
@@ -49,6 +49,30 @@ def test_half_precision_has_a_rule_of_its_own_on_cuda_only():
     assert kind_of("cpu", 2) == "cpu"
     assert dispatch.kinds_on("cuda") == ["cuda", "cuda-half"]
     assert dispatch.kinds_on("cpu") == ["cpu"]
+
+
+@pytest.mark.parametrize("time", [1, 40, 512, 2000])
+def test_lookup_takes_chunks_where_its_kernels_run_and_else_by_length(time, monkeypatch):
+    """On a CPU the limit is that of `dispatch.LOOKUP_CHUNKS`; with kernels there is none."""
+    taken = []
+    q, v = torch.zeros(1, time, 1, 2), torch.zeros(1, time, 1, 3)
+
+    def whole(*_, path):
+        taken.append(path)
+        return v
+
+    def chunked(*_):
+        taken.append("chunks")
+        return v, None
+
+    monkeypatch.setattr(lookup, "toeplitz_lookup", whole)
+    monkeypatch.setattr(lookup, "toeplitz_lookup_recurrent", chunked)
+    filters = torch.ones(1, 1), torch.ones(1)
+    lookup.lookup_recurrent_whole(q, q, v, *filters)
+    monkeypatch.setattr(triton, "supports", lambda x: True)
+    lookup.lookup_recurrent_whole(q, q, v, *filters)
+    limit = dispatch.LOOKUP_CHUNKS["cpu"]
+    assert taken == ["chunks" if time > limit else "tiles", "chunks"]
 
 
 def test_on_a_cpu_it_is_not_selected_and_says_why():

@@ -41,6 +41,17 @@ class Tile(NamedTuple):
 # was not measured.
 LARGE_TILE = Tile(64, 64, 4, 2)  # for half precision and up to 64 channels
 SMALL_TILE = Tile(32, 32, 4, 2)
+MAX_NARROW_KEYS = 64  # of a program with the warps of its tile that reads states
+
+
+def run_options(tile: Tile, keys: int, transposed: bool = False) -> dict[str, int]:
+    """Return how programs run that multiply rows of `keys` channels by states.
+
+    States are transposed for the gradients of q and k, where values take the place of keys.
+    """
+    if transposed or keys > MAX_NARROW_KEYS:
+        return {"num_warps": 8, "num_stages": 1}
+    return {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
 
 
 def tile_of(dtype: torch.dtype, channels: int) -> Tile:
@@ -48,11 +59,16 @@ def tile_of(dtype: torch.dtype, channels: int) -> Tile:
     return LARGE_TILE if dtype.itemsize == 2 and channels <= 64 else SMALL_TILE
 
 
-def supports(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
-    """Return whether the kernels compute this lookup."""
-    same = q.dtype == k.dtype == v.dtype
+def fits(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
+    """Return whether the kernels compute lookups of these dtypes and sizes."""
+    same = q.dtype == k.dtype == v.dtype and v.dtype in triton.DTYPES
     widths = 0 < q.shape[3] <= MAX_CHANNELS and 0 < v.shape[3] <= MAX_CHANNELS
-    return same and widths and rank > 0 and q.numel() > 0 and triton.supports(v)
+    return same and widths and rank > 0 and q.numel() > 0
+
+
+def supports(q: Tensor, k: Tensor, v: Tensor, rank: int) -> bool:
+    """Return whether the kernels compute this lookup, where it is."""
+    return fits(q, k, v, rank) and triton.supports(v)
 
 
 class Gradients(NamedTuple):
@@ -130,19 +146,33 @@ class _Launch:
         chunk_scan(states, self.matrices, self.time, reverse=reverse)
         return states
 
-    def outputs(self, q: Tensor, k: Tensor, v: Tensor, states: Tensor, *, reverse: bool) -> Tensor:
-        """Return a lookup; states are `(slots, b, r, h, channels of q, channels of v)`, in any layout."""
+    def outputs(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        states: Tensor,
+        *,
+        reverse: bool,
+        transposed: bool = False,
+    ) -> Tensor:
+        """Return a lookup with states `(slots, b, r, h, channels of q, channels of v)`.
+
+        `transposed`: they are `(slots, b, r, h, channels of v, channels of q)`.
+        """
         from toeplix.ops.triton.lookup_kernels import lookup_outputs_kernel
 
         y = v.new_empty(v.shape)
         m, keys, values = self.matrices, q.shape[3], v.shape[3]
+        states = states.transpose(4, 5) if transposed else states
         table = (m.gather if reverse else m.spread).contiguous()
         width = min(self.tile.values, padded(values))
         blocks = -(-self.time // self.tile.block)
         lookup_outputs_kernel[(blocks * -(-values // width), self.heads, self.batch)](
             q, k, v, self.taps, table, states, y, self.time, self.batch, self.heads, keys, values,
             self.rank, *states.stride()[4:], *q.stride(), *k.stride(), *v.stride(),
-            KEYS=padded(keys), VALUES=width, REVERSE=reverse, **self.options,
+            KEYS=padded(keys), VALUES=width, REVERSE=reverse,
+            **self.options | run_options(self.tile, keys, transposed),
         )  # fmt: skip
         return y
 
@@ -217,7 +247,7 @@ class _Launch:
             x, z, states, partial, self.time, first, chunks, later, self.heads, self.keys,
             self.values, self.rank, self.batch, *x.stride(), *z.stride(),
             KEYS=padded(self.keys), VALUES=min(self.tile.values, padded(self.values)),
-            **self.options,
+            **self.options | run_options(self.tile, self.keys),
         )  # fmt: skip
         return partial.sum(0, dtype=torch.float64)
 
@@ -260,8 +290,8 @@ def backward(
     g = g.to(v.dtype)
     with torch.cuda.device_of(v):
         after = launch.states(q, g, final, reverse=True)
-        dq = launch.outputs(g, v, k, states.transpose(4, 5), reverse=False)
-        dk = launch.outputs(v, g, q, after.transpose(4, 5), reverse=True)
+        dq = launch.outputs(g, v, k, states, reverse=False, transposed=True)
+        dk = launch.outputs(v, g, q, after, reverse=True, transposed=True)
         dv = launch.outputs(k, q, g, after, reverse=True)
         found = launch.filter_gradients(q, k, v, g, states, after, need_decays)
     return Gradients(dq, dk, dv, *found, after[0].clone())

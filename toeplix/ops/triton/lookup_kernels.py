@@ -31,7 +31,8 @@ from toeplix.ops.triton.dot import dot
 def rows_of(x, head, row, position, time, width, x_b, x_t, x_h, x_c, WIDTH: tl.constexpr):
     """Load positions (down) by channels (across) of one head and row; zeros where there is nothing."""
     channel = tl.arange(0, WIDTH)
-    x += head * x_h + row * x_b + position.to(tl.int64)[:, None] * x_t + (channel * x_c)[None, :]
+    x += head * x_h + row * x_b + position.to(tl.int64)[:, None] * x_t
+    x += channel.to(tl.int64)[None, :] * x_c
     mask = (position < time)[:, None] & (channel < width)[None, :]
     return tl.load(x, mask=mask, other=0.0)
 
@@ -59,7 +60,7 @@ def lookup_sums_kernel(
     size = tl.minimum(CHUNK, time - chunk * CHUNK)
     # forward powers end at the last position of a chunk, those of the reverse begin at its first
     shift = 0 if REVERSE else CHUNK - size
-    v += tile * VALUES * v_c
+    v += tile.to(tl.int64) * VALUES * v_c
     total = tl.zeros([KEYS, VALUES], tl.float32)
     for first in range(0, size, BLOCK):
         a = first + tl.arange(0, BLOCK)
@@ -97,7 +98,7 @@ def lookup_outputs_kernel(
     position = block * BLOCK + tl.arange(0, BLOCK)
     a = position - chunk * CHUNK
     shift = CHUNK - size if REVERSE else 0
-    v += tile * VALUES * v_c
+    v += tile.to(tl.int64) * VALUES * v_c
     width = values - tile * VALUES
     query = rows_of(q, head, row, position, time, keys, q_b, q_t, q_h, q_c, KEYS)
     e, c = tl.arange(0, KEYS), tl.arange(0, VALUES)
@@ -185,8 +186,9 @@ def lookup_powers_kernel(
             where = place * keys * values + e[:, None] * values + (tile + c)[None, :]
             sums = tl.load(states + where, mask=mask, other=0.0)
             read = tl.dot(left.to(tl.float32), sums, input_precision=PRECISION)
+            there = z + tl.cast(tile, tl.int64) * z_c
             right = rows_of(
-                z + tile * z_c, head, row, position, time, values - tile, z_b, z_t, z_h, z_c, VALUES
+                there, head, row, position, time, values - tile, z_b, z_t, z_h, z_c, VALUES
             )
             total += tl.sum(read * right.to(tl.float32), 1)
     tl.store(partial + (program.to(tl.int64) * heads * rank + head * rank + j) * CHUNK + a, total)

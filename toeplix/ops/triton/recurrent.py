@@ -38,6 +38,11 @@ class Tile(NamedTuple):
 TILES: dict[int, Tile] = {2: Tile(64, 64, 4, 2), 4: Tile(32, 32, 4, 2)}
 
 
+def tap_stages(item_bytes: int, precision: str) -> int:
+    """Return the stages of the correlation of taps: with two, float32 in TF32 spills."""
+    return 1 if (item_bytes, precision) == (4, "tf32") else TILES[item_bytes].num_stages
+
+
 def supports(x: Tensor, short: int, rank: int) -> bool:
     """Return whether the kernels compute this product; chunked.py computes every other."""
     return short <= MAX_SHORT and 0 < rank <= MAX_RANK and triton.supports(x)
@@ -120,6 +125,7 @@ class _Launch:
         )
 
         found, m = Correlation(self.matrices), self.matrices
+        stages = tap_stages(g.dtype.itemsize, state_precision(g))
         whole, rest = divmod(self.time, m.size)
         for first, chunks, size in ((0, whole, m.size), (whole, 1, rest)):
             if chunks == 0 or size == 0:
@@ -131,7 +137,7 @@ class _Launch:
             grid, strides = (programs, self.heads), (*g.stride(), *x.stride())
             tap_correlation_kernel[grid](
                 g, x, partial, self.time, first, items, skip, *self.sizes, m.reach, *strides,
-                **self.past, **self.constants,
+                **self.past, **self.constants | {"num_stages": stages},
             )  # fmt: skip
             state_correlation_kernel[grid](
                 g, x, before, after, partial, self.time, first, items, *self.sizes, m.reach,

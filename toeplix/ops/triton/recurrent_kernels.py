@@ -46,7 +46,7 @@ def chunk_sums_kernel(
     blocks = tl.cdiv(batch * channels, COLUMNS)
     chunk, head = tl.program_id(0) // blocks, tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) % blocks * COLUMNS + tl.arange(0, COLUMNS)
-    row, channel = (column // channels).to(tl.int64), column % channels
+    row, channel = (column // channels).to(tl.int64), (column % channels).to(tl.int64)
     valid = column < batch * channels
     a, j = tl.arange(0, CHUNK), tl.arange(0, RANK)
     size = tl.minimum(CHUNK, time - chunk * CHUNK)
@@ -87,7 +87,7 @@ def outputs_kernel(
     blocks = tl.cdiv(batch * channels, COLUMNS)
     chunk, head = tl.program_id(0) // blocks + first, tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) % blocks * COLUMNS + tl.arange(0, COLUMNS)
-    row, channel = (column // channels).to(tl.int64), column % channels
+    row, channel = (column // channels).to(tl.int64), (column % channels).to(tl.int64)
     valid = column < batch * channels
     a, j = tl.arange(0, CHUNK), tl.arange(0, RANK)
     size = tl.minimum(CHUNK, time - chunk * CHUNK)
@@ -161,7 +161,7 @@ def tap_correlation_kernel(
     past = tl.zeros([CHUNK, max(PAST, 16)], tl.float32)
     for item in range(program, items, tl.num_programs(0)):
         column = item % blocks * COLUMNS + tl.arange(0, COLUMNS)
-        row, channel = (column // channels).to(tl.int64), column % channels
+        row, channel = (column // channels).to(tl.int64), (column % channels).to(tl.int64)
         valid = (column < batch * channels)[None, :]
         position = (first + item // blocks).to(tl.int64) * CHUNK + a
         inside = (position < time)[:, None] & valid
@@ -200,7 +200,7 @@ def state_correlation_kernel(
     for item in range(program, items, tl.num_programs(0)):
         chunk = first + item // blocks
         column = item % blocks * COLUMNS + tl.arange(0, COLUMNS)
-        row, channel = (column // channels).to(tl.int64), column % channels
+        row, channel = (column // channels).to(tl.int64), (column % channels).to(tl.int64)
         valid = (column < batch * channels)[None, :]
         position = chunk.to(tl.int64) * CHUNK + a
         inside = (position < time)[:, None] & valid

@@ -11,8 +11,14 @@ import torch
 from torch import Tensor
 
 MAX_ROWS = 128  # free taps and decays: a program holds all of them
-COLUMNS = 64  # pairs of row and channel per program
+NUMBERS = 4096  # of the state per program, at most: more would not stay in registers
+MAX_COLUMNS = 64  # pairs of row and channel per program
 WARPS = 4
+
+
+def columns_of(rows: int) -> int:
+    """Return the columns of a program that holds a power of two of rows."""
+    return min(MAX_COLUMNS, NUMBERS // rows)
 
 
 @torch.library.custom_op("toeplix::recurrent_step", mutates_args=("state",))
@@ -36,12 +42,13 @@ def recurrent_step(
     if x.numel() == 0:
         return y
     heads, rows = state.shape[:2]
-    rank = decays.shape[1]
+    rank, held = decays.shape[1], 1 << (rows - 1).bit_length()
+    columns = columns_of(held)
     with torch.cuda.device_of(x):
-        recurrent_step_kernel[(-(-batch * channels // COLUMNS), count)](
+        recurrent_step_kernel[(-(-batch * channels // columns), count)](
             x, y, state, coefficients, decays, clock, batch * channels, channels, heads, first,
             rows - rank, rank, *state.stride()[:2], *x.stride(),
-            ROWS=1 << (rows - 1).bit_length(), COLUMNS=COLUMNS,
+            ROWS=held, COLUMNS=columns,
             num_warps=WARPS, enable_fp_fusion=True,
         )  # fmt: skip
     return y

@@ -21,7 +21,7 @@ def recurrent_step_kernel(
     head = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = column < columns
-    row, channel = (column // channels).to(tl.int64), column % channels
+    row, channel = (column // channels).to(tl.int64), (column % channels).to(tl.int64)
     u = tl.load(x + row * x_b + head * x_h + channel * x_c, mask=valid, other=0.0).to(tl.float32)
     turn = (tl.load(clock) % tl.maximum(short, 1)).to(tl.int32)
     k = tl.arange(0, ROWS)

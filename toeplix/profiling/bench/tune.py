@@ -31,15 +31,15 @@ Measured = dict[str, dict[int, dict[int, dict[str, float]]]]
 def tune(
     console: Console,
     *,
-    device: str | None = None,
+    device: torch.device | None = None,
     seconds: float = 0.3,
     lengths: tuple[int, ...] = LENGTHS,
 ) -> Path:
     """Measure, print the tables, and write the rule atomically; return its file.
 
-    `device` is a type of devices; None: that on which tensors are made by default.
+    `device`: None is that on which tensors are made by default.
     """
-    device = device or torch.get_default_device().type
+    device = device or torch.get_default_device()
     file = check_rule_file()
     return write_rule(file, device, measure(console, device, seconds=seconds, lengths=lengths))
 
@@ -52,11 +52,15 @@ def check_rule_file() -> Path:
 
 
 def measure(
-    console: Console, device: str, *, seconds: float = 0.3, lengths: tuple[int, ...] = LENGTHS
+    console: Console,
+    device: torch.device,
+    *,
+    seconds: float = 0.3,
+    lengths: tuple[int, ...] = LENGTHS,
 ) -> Measured:
-    """Time all paths on every kind of a device and print the tables."""
+    """Time all paths on a device, in every kind that a rule lists, and print the tables."""
     measured: Measured = {}
-    for kind in dispatch.kinds_on(device):
+    for kind in dispatch.kinds_on(device.type):
         table = Table(title=f"nanoseconds per element on {kind}, forward+backward")
         for column in ("columns", "t", *PATHS):
             table.add_column(column, justify="right")
@@ -64,14 +68,14 @@ def measure(
         for columns in COLUMNS:
             times = measured[kind][columns] = {}
             for length in tracked(lengths, f"{columns} columns", console):
-                times[length] = _times(kind, columns, length, seconds)
+                times[length] = _times(device, kind, columns, length, seconds)
                 cells = (f"{times[length][p]:.1f}" if p in times[length] else "" for p in PATHS)
                 table.add_row(str(columns), str(length), *cells)
         console.print(table)
     return measured
 
 
-def write_rule(file: Path, device: str, measured: Measured) -> Path:
+def write_rule(file: Path, device: torch.device, measured: Measured) -> Path:
     """Write the rule of the fastest paths for a device, beside those of other devices in the file."""
     rule: dispatch.Rule = _kept(file) | {kind: _bands(own) for kind, own in measured.items()}
     dispatch.check(rule)
@@ -99,9 +103,10 @@ def _kept(file: Path) -> dispatch.Rule:
         return {}
 
 
-def _times(kind: str, columns: int, length: int, seconds: float) -> dict[str, float]:
-    device = kind.removesuffix(dispatch.HALF)
-    dtype = torch.float32 if kind == device else torch.bfloat16
+def _times(
+    device: torch.device, kind: str, columns: int, length: int, seconds: float
+) -> dict[str, float]:
+    dtype = torch.bfloat16 if kind.endswith(dispatch.HALF) else torch.float32
     channels = min(columns, 512)
     x = timing.randn(columns // channels, length, 1, channels).to(device, dtype)
     kernel = timing.randn(1, length, seed=1).to(device)
