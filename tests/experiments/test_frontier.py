@@ -61,6 +61,17 @@ def test_every_model_reaches_its_best_width_and_rate(rows):
             assert {row["seed"] for row in group} >= set(DESK.seeds)
 
 
+def test_rows_of_another_corpus_are_not_pooled(rows):
+    known = {stored.key(stored.record(case)) for case in frontier.cases(DESK, rows)}
+    other = [row | {"data": "other@0123456789ab", "loss": 1.0, "tune_loss": 1.0} for row in rows]
+    for both in (rows + other[: len(rows) // 2], other[: len(rows) // 2] + rows):
+        assert {stored.key(stored.record(case)) for case in frontier.cases(DESK, both)} == known
+        assert frontier.frontier(both) == frontier.frontier(rows)
+        assert frontier.table(both) == frontier.table(rows)
+    first = {stored.key(stored.record(case)) for case in frontier.cases(DESK, other)}
+    assert first == {stored.key(stored.record(case)) for case in frontier.cases(DESK, [])}
+
+
 def test_runs_of_a_budget_cost_the_same(rows):
     from toeplix.architectures import forward_flops
     from toeplix.experiments.engine.models import model

@@ -222,7 +222,8 @@ def test_rates_are_tuned_before_seeds():
     assert [(case.lr, case.seed) for case in first] == [(lr, 0) for lr in scale.rates]
     losses = dict(zip(scale.rates, (4.5, 4.2, 4.3), strict=True))
     rows = [row for lr, loss in losses.items() for row in learned("toeplitz", loss, lr=lr)[1:2]]
-    rows = [row | {"seed": 0} for row in rows]
+    sizes = {name: getattr(scale, name) for name in ("vocab", "steps")}
+    rows = [row | {"seed": 0} | sizes for row in rows]
     assert best_rate(rows, "toeplitz", {}, scale) == scale.rates[1]
     then = tuned(scale, compared, rows)
     assert [(case.lr, case.seed) for case in then[len(first) :]] == [

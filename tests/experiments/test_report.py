@@ -86,6 +86,11 @@ def test_conditions_of_rows():
         "seeds: 2",
         "learning rates at an edge of those tried: 1 of 1 (hyena)",
     ]
+    other = fields | {"model": "hyena", "data": "other", "steps": 99, "parameters": 1, "seed": 0}
+    assert conditions([*rows, other | {"lr": 0.1, "loss": 1.0}]) == [
+        "1 rows on other texts are left out",
+        *conditions(rows),
+    ]
     assert conditions([{"way": "history"}]) == []
 
 

@@ -8,6 +8,7 @@ import pytest
 from toeplix.data import Store
 from toeplix.experiments import SCALES, training
 from toeplix.experiments.engine import corpora, text_training, tuning
+from toeplix.experiments.engine import rows as stored
 from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.text_runs import Sized, run_of
@@ -51,6 +52,65 @@ def test_more_seeds_are_not_asked_for_by_seeds_beyond_the_first():
     rows = [row("hyena", seed, loss=4 + x, tune=4) for seed, x in enumerate((*first, 0.1, 0.1))]
     rows += [row("llama", seed, loss=4.05, tune=4) for seed in range(5)]
     assert text_training.unsettled(LAPTOP, rows, pair) == {"hyena", "llama"}
+
+
+def full_rows(scale, levels, **other):
+    """Rows of every model at every learning rate with the first seed, and at the middle one with all."""
+    found = []
+    for name, level in levels.items():
+        for lr, extra in zip(scale.rates, (0.3, 0.0, 0.3), strict=True):
+            for seed in scale.seeds if extra == 0 else scale.seeds[:1]:
+                case = Case.of(scale, name, MODELS[name], lr=lr, seed=seed, **other)
+                loss = level + extra + 0.01 * seed
+                found.append(stored.record(case) | {"loss": loss, "tune_loss": loss})
+    return found
+
+
+@pytest.mark.parametrize("other", [{"data": "other@0123456789ab"}, {"steps": 600, "batch": 16}])
+def test_rows_of_another_corpus_or_length_are_not_pooled(other):
+    """Rates are chosen, and models compared, within one setting: the fullest, or that of the scale."""
+    here = full_rows(LAPTOP, {"hyena": 4.0, "llama": 4.5})
+    there = full_rows(replace(LAPTOP, **other), {"hyena": 2.0})
+    for rows in (here + there, there + here):
+        groups = at_best(rows)
+        assert {name: len(group) for name, group in groups.items()} == {"hyena": 3, "llama": 3}
+        assert {each["data"] for group in groups.values() for each in group} == {LAPTOP.data}
+        assert edge(rows, "hyena") == "inside"
+        assert best_rate(rows, "hyena", MODELS["hyena"], LAPTOP) == LAPTOP.rates[1]
+    elsewhere = replace(LAPTOP, **other)
+    assert best_rate(here, "hyena", MODELS["hyena"], elsewhere) is None, "nothing is measured there"
+    assert {case.seed for case in tuned(elsewhere, TWO, here)} == {0}
+    noisy = [each | {"loss": each["loss"] + 9 * each["seed"]} for each in here]
+    cases = tuned(
+        elsewhere,
+        TWO,
+        noisy + full_rows(elsewhere, {"hyena": 4.0, "llama": 4.5}),
+        pairs=[Pair("hyena", "llama")],
+    )
+    assert {case.seed for case in cases} == set(LAPTOP.seeds), "only these seeds decide"
+
+
+def test_a_part_with_all_models_is_preferred_to_a_longer_one_with_few():
+    here = full_rows(LAPTOP, {"hyena": 4.0, "llama": 4.5})
+    longer = replace(LAPTOP, steps=2 * LAPTOP.steps, seeds=tuple(range(12)))
+    assert {
+        each["steps"] for each in at_best(here + full_rows(longer, {"hyena": 2.0}))["hyena"]
+    } == {LAPTOP.steps}
+
+
+def test_models_of_equal_cost_have_steps_of_their_own():
+    rows = [
+        stored.record(
+            Case.of(LAPTOP, name, MODELS[name], lr=0.01, seed=seed, steps=steps, part=part)
+        )
+        | {"loss": 4.0, "tune_loss": 4.0}
+        for part in ("python, equal FLOPs", "python, equal time", "python, equal steps")
+        for name, steps in (("hyena", 230), ("hybrid", 310))
+        for seed in LAPTOP.seeds
+    ]
+    assert set(at_best(rows, "python, equal FLOPs")) == {"hyena", "hybrid"}
+    assert set(at_best(rows, "python, equal time")) == {"hyena", "hybrid"}
+    assert len(at_best(rows, "python, equal steps")) == 1
 
 
 def test_shorter_runs_choose_rates_at_the_desk():

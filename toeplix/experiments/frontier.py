@@ -17,7 +17,7 @@ budgets. Mamba 2 is not compared at equal time: without its CUDA kernels it runs
 import functools
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -74,10 +74,20 @@ class FrontierRow(TextRow):
     budget: float
 
 
+# fields that all runs of a frontier have in common; widths and steps follow from the budgets
+SETTING = (*text_training.SETTING, "depth", "context", "batch")
 Frontier = dict[str, dict[float, list[FrontierRow]]]  # model -> budget -> rows of all seeds
 
 
+def setting(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a row must have in common with others to be compared with them."""
+    return tuple(row.get(name) for name in SETTING)
+
+
 def cases(scale: Scale, rows: list[FrontierRow]) -> list[Case]:
+    here = replace(scale, **SIZES[scale.name].other)
+    like = Case.of(here, "", {}, lr=0.0, seed=here.seeds[0])
+    rows = [row for row in rows if setting({**vars(like), **row}) == setting(vars(like))]
     more = _undecided(scale, rows)
     return [case for name in COMPARED for case in _of_model(scale, rows, name, name in more)]
 
@@ -168,7 +178,11 @@ measure = text_training.measure
 
 
 def frontier(rows: Sequence[FrontierRow]) -> Frontier:
-    """Return the rows of each model and budget at the best width and learning rate."""
+    """Return the rows of each model and budget at the best width and learning rate.
+
+    All are of one setting, that with most models and rows.
+    """
+    rows = text_training.fullest(rows, setting)
     groups: dict[tuple[str, float], dict[tuple[int, float], list[FrontierRow]]] = {}
     for row in rows:
         by_size = groups.setdefault((row["model"], row["budget"]), {})
@@ -268,7 +282,8 @@ def table(rows: list[FrontierRow]) -> Table:
     for name, budgets in frontier(rows).items():
         for budget, group in budgets.items():
             row = group[0]
-            tried = _Known(list(rows), name, budget, min(each["seed"] for each in group))
+            same = [each for each in rows if setting(each) == setting(row)]
+            tried = _Known(same, name, budget, min(each["seed"] for each in group))
             values = list(losses(group).values())
             found.append(
                 {
