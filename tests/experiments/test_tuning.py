@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from toeplix.data import Store
 from toeplix.experiments import SCALES, training
-from toeplix.experiments.engine import corpora, text_training, tuning
+from toeplix.experiments.engine import corpora, task_tuning, text_training, tuning
 from toeplix.experiments.engine import rows as stored
 from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.models import MODELS
@@ -44,6 +45,48 @@ def test_an_undecided_comparison_gets_more_seeds(spread, seeds):
     at = [case.seed for case in cases if case.model == "llama" and case.lr == LAPTOP.rates[1]]
     assert at == list(range(seeds))
     assert len(tuned(LAPTOP, TWO, rows)) == 2 * (3 + 2), "without a claim nobody asks for more"
+
+
+def test_claims_are_decided_with_all_seeds_at_the_desk():
+    """However clear the first seeds are: no comparison ends early."""
+    desk = replace(SCALES["desk"], tuning=1.0)
+    rows = full_rows(desk, {"hyena": 4.0, "llama": 9.0})
+    for pair, seeds in ((Pair("hyena", "llama"), 6), (Pair("hyena", "llama", decides=False), 3)):
+        cases = tuned(desk, TWO, rows, pairs=[pair])
+        assert {case.seed for case in cases if case.model == "llama"} == set(range(seeds))
+    assert {case.seed for case in tuned(LAPTOP, TWO, rows, pairs=[Pair("hyena", "llama")])} == {0}
+    areas = {name: [{"seed": seed, "area": 0.1} for seed in range(3)] for name in TWO}
+    assert task_tuning.unsettled(desk, areas, [("hyena", "llama")]) == set(TWO)
+
+
+def test_the_error_of_both_rules():
+    """If nothing differs, all seeds at once decide 5% of comparisons, and two looks 9%."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((40_000, LAPTOP.max_seeds))
+
+    def decided(some):
+        error = some.std(1, ddof=1) / some.shape[1] ** 0.5
+        return abs(some.mean(1)) / error > stats.t.ppf(0.975, some.shape[1] - 1)
+
+    first, last = decided(values[:, : len(LAPTOP.seeds)]), decided(values)
+    assert last.mean() == pytest.approx(0.05, abs=0.005)
+    assert (first | last).mean() == pytest.approx(0.09, abs=0.005)
+    assert "5% to 9%" in tuning.SEEDS_RULE
+    assert SCALES["desk"].all_seeds
+    assert not LAPTOP.all_seeds
+
+
+def test_tasks_are_extended_around_the_bound_of_the_claim():
+    """An area 0.05 lower counts as equal in C12: what is near 0.05 is not decided yet."""
+    areas = {
+        name: [{"seed": seed, "area": level + x} for seed, x in enumerate(noise)]
+        for name, level, noise in (("llama", 0.55, (0, 0, 0)), ("hyena", 0.5, (0.01, 0, -0.01)))
+    }
+    assert task_tuning.unsettled(LAPTOP, areas, [("llama", "hyena")]) == set()
+    assert task_tuning.unsettled(LAPTOP, areas, [Pair("llama", "hyena", 0.05)]) == {
+        "llama",
+        "hyena",
+    }
 
 
 def test_more_seeds_are_not_asked_for_by_seeds_beyond_the_first():

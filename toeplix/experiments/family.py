@@ -67,8 +67,8 @@ SAME_COST = (
 ON_BOTH_CORPORA = (ANCHOR, *SAME_COST)
 TIMES = 4  # of the steps, in the longer runs
 PAIRS = (
-    Pair("hybrid", ANCHOR),
-    Pair("hybrid", "hyena"),
+    Pair("hybrid", ANCHOR, decides=False),
+    Pair("hybrid", "hyena", decides=False),
 )
 SIZES: dict[str, dict[str, Any]] = {
     "paper": {},

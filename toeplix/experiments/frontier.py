@@ -39,6 +39,7 @@ CLAIMS, MEASURES_TIME = ("C1",), False
 COST = "10 minutes on two cores with --jobs 2; at scale desk 3 hours"
 COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "hybrid", "hyena", "llama", "mamba2")
 TMM = ("paper flat", "paper 4 heads")
+OTHERS = ("hyena", "mamba2")
 WARMUP = 0.05  # fraction of the steps
 
 
@@ -119,7 +120,9 @@ def _of_model(scale: Scale, rows: list[FrontierRow], name: str, undecided: bool)
         rate = tuning.best(grid, known.rates(best))
         if rate is None:
             break
-        seeds = tuning.seeds(here, undecided and budget == sizes.budgets[-1])
+        # at equal time, seeds count that all budgets have
+        last = budget == sizes.budgets[-1]
+        seeds = tuning.seeds(here, undecided and (last or here.all_seeds))
         found += [_case(here, name, budget, best, rate, seed) for seed in seeds]
         # four times the FLOPs are twice the weights and twice the tokens: about the next width
         width = next_width(sizes.widths, best)
@@ -199,11 +202,13 @@ def frontier(rows: Sequence[FrontierRow]) -> Frontier:
 
 
 def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
-    """Return the models of comparisons at the largest budget that the scale's seeds leave undecided."""
+    """Return the models of comparisons at the largest budget that need more than the scale's seeds."""
+    if scale.all_seeds:
+        return {*TMM, *OTHERS}
     best, last = frontier(rows), SIZES[scale.name].budgets[-1]
     found: set[str] = set()
     for name in TMM:
-        for other in ("hyena", "mamba2"):
+        for other in OTHERS:
             known = [losses(best.get(each, {}).get(last, [])) for each in (name, other)]
             if any(set(scale.seeds) - set(each) for each in known):
                 continue
@@ -313,7 +318,7 @@ def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
         return {}
     tmm = min(TMM, key=lambda name: statistics.fmean(map(tuning_level, last[name])))
     parts: dict[str, list[Comparison]] = {}
-    for part, other in (("C1a", "hyena"), ("C1b", "mamba2")):
+    for part, other in zip(("C1a", "C1b"), OTHERS, strict=True):
         difference = intervals.difference(losses(last[tmm]), losses(last[other]))
         parts[part] = [
             _compared(f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}", difference, last[other])

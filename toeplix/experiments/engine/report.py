@@ -152,6 +152,7 @@ def markdown(
         "has free filters and a gate; the default model of this library is the hybrid of `family`.",
         "",
         HOLM,
+        tuning.SEEDS_RULE,
         "A control that has not learned more than a bigram model of as many tokens, or does not reach "
         "the",
         "target accuracy of its task, decides nothing.",

@@ -89,11 +89,12 @@ AnyText = TypeVar("AnyText", bound=TextRow)
 
 
 class Pair(NamedTuple):
-    """Two models that a claim compares: the loss of `first` minus that of `second`, and its bound."""
+    """Two models that are compared: the loss of `first` minus that of `second`, and its bound."""
 
     first: str
     second: str
     bound: float = 0.0
+    decides: bool = True  # a claim
 
 
 def measure(case: Case, work: Path, *, variant: str = "") -> TextFound:
@@ -171,7 +172,7 @@ def tuned(
         scale: the sizes.
         compared: settings by the name of the model.
         rows: what is measured already.
-        pairs: comparisons that get more seeds while their intervals contain their bounds.
+        pairs: comparisons that get more seeds (`unsettled`).
         near: the best learning rate of each model at another size, around which the grid is laid; models
             whose rate is not known yet (None) wait for it.
         other: fields of the cases that differ from the scale's.
@@ -271,14 +272,18 @@ def unsettled(
     *,
     like: Case | None = None,
 ) -> set[str]:
-    """Return the models of comparisons that the scale's seeds leave undecided.
+    """Return the models of comparisons that need more than the scale's seeds.
 
-    Only these first seeds are looked at: a comparison that stopped as soon as it was decided would be
+    These are all that decide a claim if the scale has `all_seeds`, and otherwise those whose interval over
+    the scale's seeds contains their bound (`tuning`). Only these first seeds are looked at: a comparison that stopped as soon as it was decided would be
     decided too often. If a case is given, only rows of its setting count.
     """
     found: set[str] = set()
     groups = at_best(rows, part, like=like)
-    for first, second, bound in pairs:
+    for first, second, bound, decides in pairs:
+        if scale.all_seeds and decides:
+            found |= {first, second}
+            continue
         known = [losses(groups.get(name, [])) for name in (first, second)]
         if any(set(scale.seeds) - set(each) for each in known):
             continue

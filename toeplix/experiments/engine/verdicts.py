@@ -6,7 +6,8 @@
     control not trained   the model that is compared with has not learned enough to decide anything
     not testable here     the claim is about something that these rows cannot show
 
-Comparisons of all parts of a claim are decided together, with Holm's correction (`intervals.holm`).
+Comparisons of all parts of a claim in one experiment are decided together, with Holm's correction
+(`intervals.holm`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ class Comparison:
 
 
 def decide(parts: Mapping[str, Sequence[Comparison] | Verdict]) -> dict[str, Verdict]:
-    """Return a verdict for every part of one claim; parts that have a verdict already keep it.
+    """Return a verdict for every part of one claim in one experiment; parts that have a verdict already keep it.
 
     A part without comparisons is not measured, and has no verdict.
     """
