@@ -16,9 +16,9 @@ from toeplix.experiments.engine.text_training import (
     split_losses,
     tokens_per_parameter,
 )
+from toeplix.experiments.engine.thresholds import MIN_TOKENS_PER_PARAMETER
 from toeplix.experiments.engine.verdicts import Comparison
 
-MIN_TOKENS_PER_PARAMETER = 1.0  # of a control without a bigram baseline
 LOSS = "validation loss (nats per token)"
 SHOWN_FROM = 0.35  # fraction of the steps from which the losses of a curve fit into its panel
 FAR = 5.0  # a panel leaves out models so many times as far from the median as the best one is

@@ -1,10 +1,10 @@
 """Confidence intervals (95%, Student's t over seeds), comparisons with them, and Holm's correction.
 
 Intervals in tables and figures are those of one comparison. A claim often makes several comparisons, so
-its verdict uses Holm's correction over those of one experiment: with the probabilities p of m comparisons in ascending order, the i-th
-is decided if (m - i + 1) p_i <= 0.05 and all before it are decided. The probability that any of them is
-decided wrongly is then at most 5% if their seeds were fixed in advance (`tuning`). Claims that two
-experiments decide (C1, C20) have two such families.
+its verdict uses Holm's correction over those of one experiment: with the probabilities p of m comparisons
+in ascending order, the i-th is decided if (m - i + 1) p_i <= 0.05 and all before it are decided. The
+probability that any of them is decided wrongly is then at most 5% if their seeds were fixed in advance
+(`tuning`). Claims that two experiments decide (C1, C20) have two such families.
 """
 
 import math

@@ -274,9 +274,10 @@ def unsettled(
 ) -> set[str]:
     """Return the models of comparisons that need more than the scale's seeds.
 
-    These are all that decide a claim if the scale has `all_seeds`, and otherwise those whose interval over
-    the scale's seeds contains their bound (`tuning`). Only these first seeds are looked at: a comparison that stopped as soon as it was decided would be
-    decided too often. If a case is given, only rows of its setting count.
+    These are all that decide a claim if the scale has `all_seeds`, and otherwise those whose interval
+    over the scale's seeds contains their bound (`tuning`). Only these first seeds are looked at: a
+    comparison that stopped as soon as it was decided would be decided too often. If a case is given, only
+    rows of its setting count.
     """
     found: set[str] = set()
     groups = at_best(rows, part, like=like)

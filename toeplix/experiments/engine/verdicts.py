@@ -2,8 +2,8 @@
 
     holds                 every comparison of the part is decided, in the claimed direction
     fails                 a comparison is decided in the other direction
-    undecided             neither
-    control not trained   the model that is compared with has not learned enough to decide anything
+    control not trained   else, a model that is compared with has not learned enough to decide anything
+    undecided             else
     not testable here     the claim is about something that these rows cannot show
 
 Comparisons of all parts of a claim in one experiment are decided together, with Holm's correction
@@ -44,8 +44,9 @@ class Comparison:
 
 
 def decide(parts: Mapping[str, Sequence[Comparison] | Verdict]) -> dict[str, Verdict]:
-    """Return a verdict for every part of one claim in one experiment; parts that have a verdict already keep it.
+    """Return a verdict for every part of one claim in one experiment.
 
+    Parts that have a verdict already keep it.
     A part without comparisons is not measured, and has no verdict.
     """
     known = {name: each for name, each in parts.items() if not isinstance(each, Verdict)}
@@ -66,16 +67,21 @@ def _verdict(
     several: Sequence[Comparison], answers: Mapping[int, bool | None], tested: int
 ) -> Verdict:
     ours = "; ".join(map(str, several))
-    for each in several:
-        if each.control:
-            return Verdict(
-                kind="control not trained", number=each.number, reason=each.control, ours=ours
-            )
+    known = [answers[id(each)] for each in several if not each.control]
+    untrained = next((each for each in several if each.control), None)
+    # what has failed against one trained control fails, whatever another would say
+    if untrained and False not in known:
+        return Verdict(
+            kind="control not trained",
+            number=untrained.number,
+            reason=untrained.control,
+            ours=ours,
+        )
     kinds: dict[bool | None, Kind] = {True: "holds", None: "undecided", False: "fails"}
-    answer = intervals.every(*(answers[id(each)] for each in several))
+    answer = intervals.every(*known)
     # the comparison that decides: one with this answer, the least certain if all must hold
     deciding = max(
-        (each for each in several if answers[id(each)] is answer),
+        (each for each in several if not each.control and answers[id(each)] is answer),
         key=lambda each: _probability(each) if answer is not False else -_probability(each),
     )
     return Verdict(
