@@ -3,12 +3,13 @@
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from toeplix.experiments.engine import intervals, style
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.text_training import (
+    SplitKind,
     TextRow,
     at_best,
     edge,
@@ -29,8 +30,9 @@ AXES: dict[str, Callable[[TextRow, float], float]] = {
     "FLOPs": lambda row, step: step * row["flops_per_step"],
     TIME: lambda row, step: step * row["relative_time"],
 }
-SPLIT: dict[Literal["repeated", "other"], str] = {  # columns of the table
+SPLIT: dict[SplitKind, str] = {  # columns of the table
     "repeated": "loss on repeated bigrams",
+    "rare_repeated": "on rare ones",
     "other": "loss on others",
 }
 CAPTION = "Validation loss of each model at its best learning rate."

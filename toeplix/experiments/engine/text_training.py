@@ -374,12 +374,15 @@ def losses(rows: Sequence[TextRow]) -> dict[int, float]:
     return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
 
 
-def split_losses(rows: Sequence[TextRow], kind: Literal["repeated", "other"]) -> dict[int, float]:
-    """Return losses on repeated bigrams or on other tokens by seed; older rows have none."""
+SplitKind = Literal["repeated", "rare_repeated", "other"]
+
+
+def split_losses(rows: Sequence[TextRow], kind: SplitKind) -> dict[int, float]:
+    """Return losses on (rare) repeated bigrams or on other tokens by seed; older rows have none."""
     found = {}
     for row in rows:
         split = row.get("split_loss")
-        loss = split[kind] if split else None
+        loss = split.get(kind) if split else None
         if loss is not None:
             found[row["seed"]] = loss
     return found
