@@ -4,6 +4,7 @@ import pytest
 
 from toeplix.experiments import complexity, decoding, frozen, linear, throughput, training, variants
 from toeplix.experiments import window as windowed
+from toeplix.experiments.engine import curves
 from toeplix.experiments.engine.equal_cost import compute, memory, width
 from toeplix.experiments.engine.models import MODELS, model
 from toeplix.experiments.engine.scale import SCALES
@@ -240,6 +241,15 @@ def test_the_grid_grows_where_the_best_is_at_its_end():
     assert rates(grid, falling | {0.005: 1.5}) == (0.005, *grid), "the best is inside now"
     assert rates(grid, falling | {0.005: 0.5, 0.0025: 0.7}) == (0.0025, 0.005, *grid)
     assert rates((0.01,), {0.01: 1.0}) == (0.01,)
+
+
+def test_the_best_model_is_chosen_on_the_tuning_half():
+    rows = [*learned("paper flat", 4.0), *learned("paper 4 heads", 4.1)]
+    assert curves.best_of(rows, ("paper flat", "paper 4 heads")) == "paper flat", "no tuning loss"
+    for row in rows:
+        row["tune_loss"] = {"paper flat": 4.2, "paper 4 heads": 4.1}[row["model"]]
+    assert curves.best_of(rows, ("paper flat", "paper 4 heads")) == "paper 4 heads"
+    assert curves.best_of(rows, ("paper flat", "hyena")) is None
 
 
 def test_the_best_rate_is_that_of_all_seeds():

@@ -16,6 +16,7 @@ from toeplix.experiments.engine.text_training import (
     losses,
     split_losses,
     tokens_per_parameter,
+    tuning_level,
 )
 from toeplix.experiments.engine.thresholds import MIN_TOKENS_PER_PARAMETER
 from toeplix.experiments.engine.verdicts import Comparison
@@ -241,12 +242,19 @@ def compare(
 
 
 def best_of(rows: Sequence[TextRow], names: Sequence[str], part: str = "") -> str | None:
-    """Return the model with the lowest mean loss; None if one of them is missing."""
+    """Return the model with the lowest mean tuning loss; None if one of them is missing.
+
+    The reported loss of the chosen model would be too low if it were the reason of the choice. Rows of
+    the first protocol have no other. Runs that diverged do not count.
+    """
     groups = at_best(rows, part)
-    means = {name: losses(groups.get(name, [])) for name in names}
-    if not all(means.values()):
+    levels = {
+        name: [tuning_level(row) for row in groups.get(name, []) if row["loss"] is not None]
+        for name in names
+    }
+    if not all(levels.values()):
         return None
-    return min(names, key=lambda name: statistics.fmean(means[name].values()))
+    return min(names, key=lambda name: statistics.fmean(levels[name]))
 
 
 def untrained(name: str, rows: Sequence[TextRow]) -> str:
