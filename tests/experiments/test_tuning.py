@@ -8,7 +8,7 @@ from scipy import stats
 
 from toeplix.data import Store
 from toeplix.experiments import SCALES, training
-from toeplix.experiments.engine import corpora, task_tuning, text_training, tuning
+from toeplix.experiments.engine import corpora, task_tuning, text_runs, text_training, tuning
 from toeplix.experiments.engine import rows as stored
 from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.models import MODELS
@@ -201,6 +201,11 @@ def test_old_rows_stay_and_do_not_count(tmp_path):
     assert tuning.newest(Case, [old]) == ([old], True)
     assert tuning.newest(Case, [old, new]) == ([new], False)
     assert tuning.newest(type(SCALES["smoke"]), [old, new]) == ([old, new], False)
+
+
+def test_long_runs_lose_few_steps_and_short_ones_keep_their_digest():
+    assert [text_runs.save_every(steps) for steps in (1, 300, 4000)] == [1, 150, 2000]
+    assert text_runs.save_every(SCALES["paper"].steps) == 2000
 
 
 @pytest.mark.slow
