@@ -114,6 +114,40 @@ def untrained(reason: str, number: str = "", ours: str = "") -> Verdict:
     return Verdict(kind="control not trained", number=number, reason=reason, ours=ours or reason)
 
 
+def slower(
+    name: str,
+    ratio: float,
+    rounds: Sequence[float] = (),
+    span: Sequence[float] = (),
+) -> list[Comparison] | Verdict:
+    """Judge a ratio of times that should be above 1.
+
+    Args:
+        name: what is compared.
+        ratio: the ratio that older rows are judged by, of medians or the median over rounds.
+        rounds: the ratio of every round of timing; its mean has an interval over rounds.
+        span: the lowest and the highest ratio over rounds, of older rows that have no more. A range is no
+            interval: the part is decided only if all rounds are on one side.
+    """
+    if rounds:
+        interval = intervals.mean(rounds)
+        name = f"{name}, mean of {len(rounds)} rounds"
+        return [Comparison(name=name, interval=interval, bound=1.0, above=True)]
+    if not span:
+        side = "above 1" if ratio > 1 else "not above 1"
+        reason = f"{name}: {side}; the row has medians only, and no interval"
+        return counted(ratio > 1, f"{ratio:.3f}", reason, f"{name}: {ratio:.3f}")
+    low, high = span
+    right = True if low > 1 else False if high <= 1 else None
+    said = {
+        True: "above 1 in every round",
+        False: "above 1 in no round",
+        None: "above 1 in some rounds",
+    }
+    number = f"{ratio:.3f} ({low:.3f} to {high:.3f} over rounds)"
+    return counted(right, number, f"{name}: {said[right]}", f"{name}: {number}")
+
+
 def counted(right: bool | None, number: str, reason: str, ours: str = "") -> Verdict:
     """Return the verdict of something that is counted and not estimated; None: undecided."""
     kinds: dict[bool | None, Kind] = {True: "holds", None: "undecided", False: "fails"}
