@@ -1,6 +1,10 @@
 """Jobs of a cluster, with submitit's local executor: rows, failures, and jobs that are found again."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -70,6 +74,34 @@ def test_jobs_go_on_without_the_process_that_collects(tmp_path):
     assert first in found
     assert squares.calls(tmp_path) == [0, 1], "no case was submitted twice"
     assert not list((tmp_path / "cluster").glob("*.job"))
+
+
+def slowly(name, fields, work):
+    if fields["number"] == 1:
+        time.sleep(6)
+    return measured(name, fields, work)
+
+
+@pytest.mark.slow
+def test_a_job_that_still_runs_is_not_submitted_twice(tmp_path):
+    """submitit calls a job of another process done, as it does not know its process."""
+    fields = [{"number": 0}, {"number": 1}]
+    with cluster.workers("local", LOCAL.options, slowly) as measure_all:
+        rows = measure_all("squares", fields, tmp_path)
+        next(rows)
+        rows.close()
+    with cluster.workers("local", LOCAL.options, slowly) as measure_all:
+        found = list(measure_all("squares", fields, tmp_path))
+    assert sorted(row["found"]["square"] for row in found) == [0, 1]
+    assert len(list((tmp_path / "cluster" / "logs").glob("*_submitted.pkl"))) == 2
+    assert squares.calls(tmp_path) == [0, 1]
+
+
+def test_a_process_that_has_ended_or_is_another_one():
+    assert not cluster._runs(os.getpid()), "no job of submitit"
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    assert not cluster._runs(process.pid)
 
 
 def test_options_are_submitit_s(tmp_path):

@@ -8,7 +8,9 @@ import torch
 
 from toeplix import Model, build
 from toeplix.experiments import SCALES, controls, training
+from toeplix.experiments.engine.rows import record
 from toeplix.experiments.engine.text_runs import run_of
+from toeplix.experiments.engine.text_training import Case
 from toeplix.training.loop import weight_groups
 from toeplix.training.run import Run
 
@@ -50,6 +52,24 @@ def test_filters_have_a_learning_rate_of_their_own():
     assert sum(map(len, groups.values())) == len(list(model.parameters()))
     (alone,) = weight_groups(model, replace(run, filter_lr=0.0))
     assert alone["lr_ratio"] == 1.0
+
+
+def test_the_model_without_a_change_gets_as_many_seeds_as_the_changed_one():
+    """The difference is paired by seed: seeds of one model alone decide nothing."""
+    scale, found = SCALES["laptop"], []
+    for name, (settings, fields) in controls.compared(scale).items():
+        for lr, extra in zip(scale.rates, (0.1, 0.0, 0.1), strict=True):
+            for seed in scale.seeds if extra == 0 else (0,):
+                case = Case.of(scale, name, settings, lr=lr, seed=seed, **fields)
+                # the first change of Llama is not decided, all others are
+                noise = (name == "llama + beta2 0.95") * (seed - 1) + 0.001 * seed
+                loss = 4.0 + extra + noise + 0.3 * (" + " in name)
+                found.append(record(case) | {"loss": loss, "tune_loss": 4 + extra})
+    seeds = {}
+    for case in controls.cases(scale, found):
+        seeds.setdefault(case.model, set()).add(case.seed)
+    more = {name for name, several in seeds.items() if several == set(range(6))}
+    assert more == {"llama", "llama + beta2 0.95"}
 
 
 @pytest.mark.slow

@@ -1,11 +1,11 @@
 """Text that is named by its content, and n-gram models against slow definitions."""
 
 import collections
-import itertools
 import json
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from toeplix.experiments import SCALES
@@ -81,9 +81,13 @@ def test_ngram_models_by_hand(file, tmp_path):
     work = tmp_path / "work"
     case = SimpleNamespace(data=corpora.registered(str(file), work), vocab=300, val_fraction=0.2)
     store = corpora.store(case, work)
-    read = store.train.tokens[:500].tolist()
+    places = corpora.sampled(store.train.offsets, 500).tolist()
+    tokens, first = store.train.tokens.tolist(), set(store.train.offsets.tolist())
+    read = [tokens[place] for place in places]
     single = collections.Counter(read)
-    double = collections.Counter(itertools.pairwise(read))
+    double = collections.Counter(
+        (tokens[place - 1], tokens[place]) for place in places if place not in first
+    )
     after = collections.defaultdict(set)
     for first, second in double:
         after[first].add(second)
@@ -113,6 +117,20 @@ def test_ngram_models_by_hand(file, tmp_path):
         -sum(math.log(bigram(a, b)) for a, b in pairs) / len(pairs), abs=1e-5
     )
     assert found["bigram_loss"] < found["unigram_loss"]
+
+
+def test_samples_are_of_all_documents_of_a_sorted_store():
+    """Books of one subject, then of another: the first tokens know one of them only."""
+    lengths = np.array([2000] * 200 + [700] * 200)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    places = corpora.sampled(offsets, 120_000)
+    assert len(set(places.tolist())) == 120_000
+    assert (np.diff(places) > 0).all()
+    read = np.searchsorted(offsets, places, side="right") - 1
+    assert len(set(read.tolist())) > 150
+    assert np.mean(read < 200) == pytest.approx(2000 / 2700, abs=0.1)
+    assert (corpora.sampled(offsets, 120_000) == places).all(), "the seed is fixed"
+    assert (corpora.sampled(offsets, 10**9) == np.arange(offsets[-1])).all()
 
 
 def test_one_document_has_no_halves(tmp_path):

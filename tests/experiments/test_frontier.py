@@ -58,7 +58,19 @@ def test_every_model_reaches_its_best_width_and_rate(rows):
         for budget, group in budgets.items():
             assert group[0]["dim"] == BEST[budget]
             assert group[0]["lr"] == pytest.approx(RATE, rel=0.3)
-            assert {row["seed"] for row in group} >= set(DESK.seeds)
+            wanted = DESK.max_seeds if name in (*frontier.TMM, *frontier.OTHERS) else 3
+            assert {row["seed"] for row in group} == set(range(wanted)), "however clear it is"
+
+
+def test_rows_of_another_corpus_are_not_pooled(rows):
+    known = {stored.key(stored.record(case)) for case in frontier.cases(DESK, rows)}
+    other = [row | {"data": "other@0123456789ab", "loss": 1.0, "tune_loss": 1.0} for row in rows]
+    for both in (rows + other[: len(rows) // 2], other[: len(rows) // 2] + rows):
+        assert {stored.key(stored.record(case)) for case in frontier.cases(DESK, both)} == known
+        assert frontier.frontier(both) == frontier.frontier(rows)
+        assert frontier.table(both) == frontier.table(rows)
+    first = {stored.key(stored.record(case)) for case in frontier.cases(DESK, other)}
+    assert first == {stored.key(stored.record(case)) for case in frontier.cases(DESK, [])}
 
 
 def test_runs_of_a_budget_cost_the_same(rows):
@@ -125,4 +137,4 @@ def test_the_best_width_lies_between_its_neighbours():
 def test_conditions_name_the_seeds_of_the_best_width(rows):
     from toeplix.experiments.engine.conditions import conditions
 
-    assert "seeds: 3" in conditions(rows)
+    assert "seeds: 3 to 6" in conditions(rows), "claims compare four of the models"

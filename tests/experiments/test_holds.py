@@ -4,6 +4,7 @@ import pytest
 
 from toeplix.experiments import complexity, decoding, frozen, linear, throughput, training, variants
 from toeplix.experiments import window as windowed
+from toeplix.experiments.engine import curves, intervals
 from toeplix.experiments.engine.equal_cost import compute, memory, width
 from toeplix.experiments.engine.models import MODELS, model
 from toeplix.experiments.engine.scale import SCALES
@@ -168,6 +169,17 @@ def test_windows_in_both_readings():
     assert windowed.holds(rows)["C3"].kind == "fails", "the published one was full attention"
 
 
+def test_prefill_is_judged_over_rounds_or_says_that_it_is_not():
+    row = {"what": "prefill", "context": 512, "peak_bytes": {}}
+    row |= {"seconds": {"paper flat": 1.0, "llama": 2.0}}
+    older = complexity.holds([row])["C20a"]
+    assert (older.kind, older.number) == ("holds", "2.000")
+    assert "no interval" in older.reason
+    noisy = complexity.holds([row | {"rounds": {"llama": [0.5, 2.0, 3.0]}}])["C20a"]
+    assert noisy.kind == "undecided"
+    assert "mean of 3 rounds" in noisy.reason
+
+
 def test_throughput_in_every_round():
     ratio = {"paper flat": 1.0, "hyena": 2.0, "mamba2": 2.5}
     row = {
@@ -180,6 +192,16 @@ def test_throughput_in_every_round():
     assert (found["C18a"].kind, found["C18c"].kind) == ("holds", "holds")
     assert found["C18b"].kind == "not testable here", "a scan in PyTorch"
     assert throughput.holds([row | {"device": "some GPU"}])["C18b"].kind == "holds"
+    near = row | {"spread": row["spread"] | {"hyena": [0.9, 2.2]}}
+    assert throughput.holds([near])["C18a"].kind == "undecided", "a range is no interval"
+    assert "0.900 to 2.200 over rounds" in throughput.holds([near])["C18a"].number
+    del near["spread"]
+    for several, kind in (([0.9, 2.0, 2.2], "undecided"), ([1.9, 2.0, 2.2, 0.9] * 4, "holds")):
+        judged = throughput.holds([near | {"rounds": {"hyena": several, "mamba2": several}}])[
+            "C18a"
+        ]
+        assert judged.kind == kind
+        assert judged.number == str(intervals.mean(several)), "over rounds"
     lean = row | {"peak_bytes": row["peak_bytes"] | {"hyena": 90}}
     assert throughput.holds([lean])["C18c"].kind == "fails"
 
@@ -190,7 +212,7 @@ def test_exponents_come_out():
             "what": what,
             "context": n,
             "seconds": {"paper flat": 1e-6 * n, "llama": 1e-9 * n * n, "dense": 1.0, "fft": 2.0},
-            "spread": {"llama": [1e-3 * n - 0.1, 1e-3 * n + 0.1]},
+            "rounds": {"llama": [1e-3 * n - 0.1, 1e-3 * n, 1e-3 * n + 0.1]},
             "peak_bytes": {"paper flat": 4 * n, "llama": 9 * n},
         }
         for what in ("operator", "training", "prefill")
@@ -222,7 +244,8 @@ def test_rates_are_tuned_before_seeds():
     assert [(case.lr, case.seed) for case in first] == [(lr, 0) for lr in scale.rates]
     losses = dict(zip(scale.rates, (4.5, 4.2, 4.3), strict=True))
     rows = [row for lr, loss in losses.items() for row in learned("toeplitz", loss, lr=lr)[1:2]]
-    rows = [row | {"seed": 0} for row in rows]
+    sizes = {name: getattr(scale, name) for name in ("vocab", "steps")}
+    rows = [row | {"seed": 0} | sizes for row in rows]
     assert best_rate(rows, "toeplitz", {}, scale) == scale.rates[1]
     then = tuned(scale, compared, rows)
     assert [(case.lr, case.seed) for case in then[len(first) :]] == [
@@ -239,6 +262,15 @@ def test_the_grid_grows_where_the_best_is_at_its_end():
     assert rates(grid, falling | {0.005: 1.5}) == (0.005, *grid), "the best is inside now"
     assert rates(grid, falling | {0.005: 0.5, 0.0025: 0.7}) == (0.0025, 0.005, *grid)
     assert rates((0.01,), {0.01: 1.0}) == (0.01,)
+
+
+def test_the_best_model_is_chosen_on_the_tuning_half():
+    rows = [*learned("paper flat", 4.0), *learned("paper 4 heads", 4.1)]
+    assert curves.best_of(rows, ("paper flat", "paper 4 heads")) == "paper flat", "no tuning loss"
+    for row in rows:
+        row["tune_loss"] = {"paper flat": 4.2, "paper 4 heads": 4.1}[row["model"]]
+    assert curves.best_of(rows, ("paper flat", "paper 4 heads")) == "paper 4 heads"
+    assert curves.best_of(rows, ("paper flat", "hyena")) is None
 
 
 def test_the_best_rate_is_that_of_all_seeds():

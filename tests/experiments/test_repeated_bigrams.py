@@ -57,5 +57,10 @@ def test_the_parts_make_up_the_loss(tmp_path):
     assert whole == pytest.approx(found["loss"], abs=2e-3)  # the fraction has four digits
     row = record(case) | found
     assert "loss on repeated bigrams" in table([row])[0]
+    assert 0 < split["rare_repeated_fraction"] <= share
+    assert split["max_seen"] == 1
+    assert "on rare ones" in table([row])[0]
+    older = {name: split[name] for name in ("repeated", "other", "repeated_fraction")}
+    assert "on rare ones" not in table([row | {"split_loss": older}])[0]
     del row["split_loss"]
     assert "loss on repeated bigrams" not in table([row])[0], "rows of older versions stay readable"

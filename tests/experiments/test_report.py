@@ -11,6 +11,8 @@ from toeplix.experiments.engine.claims import CLAIMS, KINDS, Verdict
 from toeplix.experiments.engine.claims_document import NOT_YET, folded, overview, sections
 from toeplix.experiments.engine.collect import known, results_file
 from toeplix.experiments.engine.conditions import conditions
+from toeplix.experiments.engine.intervals import Interval
+from toeplix.experiments.engine.verdicts import Comparison, decide
 
 pytestmark = pytest.mark.slow
 
@@ -60,10 +62,47 @@ def test_the_first_table_is_sorted_by_verdict_and_links_to_sections():
     (first,) = [line for line in lines if line.startswith("| [C1d](#c1)")]
     assert "**fails** (desk) | 3 ± 1 | more |" in first, "the larger scale counts"
     assert sum("first protocol" in line for line in lines) == 1
-    document = "\n".join(sections(said, lambda name, scale: [f"seeds: {len(name)}"]))
+    conditions = lambda name, scale: [f"seeds: {len(name)}"]  # noqa: E731
+    document = "\n".join(sections(said, conditions, lambda name: name != "complexity"))
+    assert "`toeplix experiment run training --scale desk --corpus PATH`" in document
+    assert "`toeplix experiment run complexity --scale desk`" in document
     assert all(f"### {claim}\n" in document for claim in CLAIMS)
     assert "a \\| b" in document
     assert "Rows of training, desk scale: seeds: 8." in document
+
+
+def test_a_decided_verdict_is_preferred_to_that_of_a_larger_scale():
+    said = {part: {} for claim in CLAIMS.values() for part in claim.parts}
+    one_seed = Verdict(kind="undecided", number="3", reason="one seed only", ours="")
+    holds = Verdict(kind="holds", number="2 ± 1", reason="paper flat minus llama: below 0", ours="")
+    said["C2"] = {"laptop": one_seed, "desk": holds, "paper": one_seed}
+    said["C3"] = {"laptop": one_seed, "paper": one_seed}
+    untrained = Verdict(kind="control not trained", number="2 ± 1", reason="few", ours="2 ± 1")
+    said["C4"] = {"desk": untrained}
+    lines = {line.split("]")[0][3:]: line for line in overview(said, lambda name, scale: False)}
+    assert (
+        "**holds** (desk; paper: undecided) | 2 ± 1 | flat TMM minus Llama: below 0 |"
+        in lines["C2"]
+    )
+    assert "**undecided** (paper) | 3 |" in lines["C3"]
+    assert "**control not trained** (desk) |  | few |" in lines["C4"], "its number decides nothing"
+
+
+def test_commands_name_a_text_where_the_scale_has_none():
+    assert report._reads_text("training")
+    assert not report._reads_text("complexity")
+
+
+def test_what_fails_against_one_trained_control_fails():
+    worse, better = Interval(1.0, 0.9, 1.1, 5), Interval(-1.0, -1.1, -0.9, 5)
+    hidden = Comparison(name="b", interval=better, control="b has read nothing")
+    parts = {
+        "C1a": [hidden, Comparison(name="a", interval=worse)],
+        "C1b": [hidden, Comparison(name="a", interval=better)],
+    }
+    found = decide(parts)
+    assert (found["C1a"].kind, found["C1a"].reason) == ("fails", "a: not below 0")
+    assert found["C1b"].kind == "control not trained"
 
 
 def test_long_tables_are_folded():
@@ -85,6 +124,11 @@ def test_conditions_of_rows():
         "tokens per parameter: 10",
         "seeds: 2",
         "learning rates at an edge of those tried: 1 of 1 (hyena)",
+    ]
+    other = fields | {"model": "hyena", "data": "other", "steps": 99, "parameters": 1, "seed": 0}
+    assert conditions([*rows, other | {"lr": 0.1, "loss": 1.0}]) == [
+        "1 rows on other texts are left out",
+        *conditions(rows),
     ]
     assert conditions([{"way": "history"}]) == []
 

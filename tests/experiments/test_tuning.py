@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from toeplix.data import Store
 from toeplix.experiments import SCALES, training
-from toeplix.experiments.engine import corpora, text_training, tuning
+from toeplix.experiments.engine import corpora, task_tuning, text_runs, text_training, tuning
+from toeplix.experiments.engine import rows as stored
 from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.text_runs import Sized, run_of
@@ -45,12 +47,113 @@ def test_an_undecided_comparison_gets_more_seeds(spread, seeds):
     assert len(tuned(LAPTOP, TWO, rows)) == 2 * (3 + 2), "without a claim nobody asks for more"
 
 
+def test_claims_are_decided_with_all_seeds_at_the_desk():
+    """However clear the first seeds are: no comparison ends early."""
+    desk = replace(SCALES["desk"], tuning=1.0)
+    rows = full_rows(desk, {"hyena": 4.0, "llama": 9.0})
+    for pair, seeds in ((Pair("hyena", "llama"), 6), (Pair("hyena", "llama", decides=False), 3)):
+        cases = tuned(desk, TWO, rows, pairs=[pair])
+        assert {case.seed for case in cases if case.model == "llama"} == set(range(seeds))
+    assert {case.seed for case in tuned(LAPTOP, TWO, rows, pairs=[Pair("hyena", "llama")])} == {0}
+    areas = {name: [{"seed": seed, "area": 0.1} for seed in range(3)] for name in TWO}
+    assert task_tuning.unsettled(desk, areas, [("hyena", "llama")]) == set(TWO)
+
+
+def test_the_error_of_both_rules():
+    """If nothing differs, all seeds at once decide 5% of comparisons, and two looks 9%."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((40_000, LAPTOP.max_seeds))
+
+    def decided(some):
+        error = some.std(1, ddof=1) / some.shape[1] ** 0.5
+        return abs(some.mean(1)) / error > stats.t.ppf(0.975, some.shape[1] - 1)
+
+    first, last = decided(values[:, : len(LAPTOP.seeds)]), decided(values)
+    assert last.mean() == pytest.approx(0.05, abs=0.005)
+    assert (first | last).mean() == pytest.approx(0.09, abs=0.005)
+    assert "5% to 9%" in tuning.SEEDS_RULE
+    assert SCALES["desk"].all_seeds
+    assert not LAPTOP.all_seeds
+
+
+def test_tasks_are_extended_around_the_bound_of_the_claim():
+    """An area 0.05 lower counts as equal in C12: what is near 0.05 is not decided yet."""
+    areas = {
+        name: [{"seed": seed, "area": level + x} for seed, x in enumerate(noise)]
+        for name, level, noise in (("llama", 0.55, (0, 0, 0)), ("hyena", 0.5, (0.01, 0, -0.01)))
+    }
+    assert task_tuning.unsettled(LAPTOP, areas, [("llama", "hyena")]) == set()
+    assert task_tuning.unsettled(LAPTOP, areas, [Pair("llama", "hyena", 0.05)]) == {
+        "llama",
+        "hyena",
+    }
+
+
 def test_more_seeds_are_not_asked_for_by_seeds_beyond_the_first():
     """Otherwise a comparison would stop as soon as it looks decided."""
     pair, first = [Pair("hyena", "llama")], (0.0, 1.0, -1.0)
     rows = [row("hyena", seed, loss=4 + x, tune=4) for seed, x in enumerate((*first, 0.1, 0.1))]
     rows += [row("llama", seed, loss=4.05, tune=4) for seed in range(5)]
     assert text_training.unsettled(LAPTOP, rows, pair) == {"hyena", "llama"}
+
+
+def full_rows(scale, levels, **other):
+    """Rows of every model at every learning rate with the first seed, and at the middle one with all."""
+    found = []
+    for name, level in levels.items():
+        for lr, extra in zip(scale.rates, (0.3, 0.0, 0.3), strict=True):
+            for seed in scale.seeds if extra == 0 else scale.seeds[:1]:
+                case = Case.of(scale, name, MODELS[name], lr=lr, seed=seed, **other)
+                loss = level + extra + 0.01 * seed
+                found.append(stored.record(case) | {"loss": loss, "tune_loss": loss})
+    return found
+
+
+@pytest.mark.parametrize("other", [{"data": "other@0123456789ab"}, {"steps": 600, "batch": 16}])
+def test_rows_of_another_corpus_or_length_are_not_pooled(other):
+    """Rates are chosen, and models compared, within one setting: the fullest, or that of the scale."""
+    here = full_rows(LAPTOP, {"hyena": 4.0, "llama": 4.5})
+    there = full_rows(replace(LAPTOP, **other), {"hyena": 2.0})
+    for rows in (here + there, there + here):
+        groups = at_best(rows)
+        assert {name: len(group) for name, group in groups.items()} == {"hyena": 3, "llama": 3}
+        assert {each["data"] for group in groups.values() for each in group} == {LAPTOP.data}
+        assert edge(rows, "hyena") == "inside"
+        assert best_rate(rows, "hyena", MODELS["hyena"], LAPTOP) == LAPTOP.rates[1]
+    elsewhere = replace(LAPTOP, **other)
+    assert best_rate(here, "hyena", MODELS["hyena"], elsewhere) is None, "nothing is measured there"
+    assert {case.seed for case in tuned(elsewhere, TWO, here)} == {0}
+    noisy = [each | {"loss": each["loss"] + 9 * each["seed"]} for each in here]
+    cases = tuned(
+        elsewhere,
+        TWO,
+        noisy + full_rows(elsewhere, {"hyena": 4.0, "llama": 4.5}),
+        pairs=[Pair("hyena", "llama")],
+    )
+    assert {case.seed for case in cases} == set(LAPTOP.seeds), "only these seeds decide"
+
+
+def test_a_part_with_all_models_is_preferred_to_a_longer_one_with_few():
+    here = full_rows(LAPTOP, {"hyena": 4.0, "llama": 4.5})
+    longer = replace(LAPTOP, steps=2 * LAPTOP.steps, seeds=tuple(range(12)))
+    assert {
+        each["steps"] for each in at_best(here + full_rows(longer, {"hyena": 2.0}))["hyena"]
+    } == {LAPTOP.steps}
+
+
+def test_models_of_equal_cost_have_steps_of_their_own():
+    rows = [
+        stored.record(
+            Case.of(LAPTOP, name, MODELS[name], lr=0.01, seed=seed, steps=steps, part=part)
+        )
+        | {"loss": 4.0, "tune_loss": 4.0}
+        for part in ("python, equal FLOPs", "python, equal time", "python, equal steps")
+        for name, steps in (("hyena", 230), ("hybrid", 310))
+        for seed in LAPTOP.seeds
+    ]
+    assert set(at_best(rows, "python, equal FLOPs")) == {"hyena", "hybrid"}
+    assert set(at_best(rows, "python, equal time")) == {"hyena", "hybrid"}
+    assert len(at_best(rows, "python, equal steps")) == 1
 
 
 def test_shorter_runs_choose_rates_at_the_desk():
@@ -98,6 +201,11 @@ def test_old_rows_stay_and_do_not_count(tmp_path):
     assert tuning.newest(Case, [old]) == ([old], True)
     assert tuning.newest(Case, [old, new]) == ([new], False)
     assert tuning.newest(type(SCALES["smoke"]), [old, new]) == ([old, new], False)
+
+
+def test_long_runs_lose_few_steps_and_short_ones_keep_their_digest():
+    assert [text_runs.save_every(steps) for steps in (1, 300, 4000)] == [1, 150, 2000]
+    assert text_runs.save_every(SCALES["paper"].steps) == 2000
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ CHANGES: dict[str, Settings] = {
 COMPARED: dict[str, Settings] = {BASE: MODELS[BASE]} | {
     name: MODELS[BASE] | change for name, change in CHANGES.items()
 }
-PAIRS = tuple(Pair(name, BASE) for name in CHANGES)
+PAIRS = tuple(Pair(name, BASE, decides=False) for name in CHANGES)
 
 
 # half of the steps of scale desk: about 11 tokens per parameter, and two hours

@@ -2,7 +2,8 @@
 
 Three measurements at lengths from 128 to 65536: one product of the operator by its dense and FFT paths; a
 training step of one layer; prefill of a prompt by the whole model. A power of n is fitted to lengths from
-2048 on, where n log n fits as about n^1.1.
+2048 on, where n log n fits as about n^1.1. Intervals of exponents are those of the fit, over lengths;
+those of ratios of times are over rounds of timing.
 """
 
 import math
@@ -19,7 +20,7 @@ from toeplix.experiments.engine.rows import Found, Row, Table, provenance
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.thresholds import BETWEEN_POWERS
-from toeplix.experiments.engine.verdicts import Comparison, counted, decide, not_testable
+from toeplix.experiments.engine.verdicts import Comparison, counted, decide, not_testable, slower
 
 CLAIMS, MEASURES_TIME = ("C19", "C20"), True
 COST = "8 minutes on two idle cores"
@@ -62,7 +63,8 @@ class ComplexityRow(TypedDict):
     vocab: int
     seconds: dict[str, float]
     peak_bytes: dict[str, int]
-    spread: NotRequired[dict[str, list[float]]]  # of ratios to flat TMM, over rounds
+    spread: NotRequired[dict[str, list[float]]]  # of older rows: lowest and highest ratio
+    rounds: NotRequired[dict[str, list[float]]]  # ratio to flat TMM in every round; not in old rows
     device: NotRequired[str]  # not in old rows, which are of a CPU
 
 
@@ -93,7 +95,7 @@ def measure(case: Case, work: Path) -> Found:
     del calls
     return {
         "seconds": {name: statistics.median(times[name]) for name in fitting},
-        "spread": spread(times),
+        "rounds": round_ratios(times),
         "device": provenance()["device"],
         "peak_bytes": {
             name: timing.peak_extra_bytes(prepare, case, name) for name in fitting if case.memory
@@ -101,14 +103,14 @@ def measure(case: Case, work: Path) -> Found:
     }
 
 
-def spread(times: dict[str, list[float]], base: str = "paper flat") -> dict[str, list[float]]:
-    """Return the lowest and the highest ratio to the base over rounds, for all models but the base."""
+def round_ratios(times: dict[str, list[float]], base: str = "paper flat") -> dict[str, list[float]]:
+    """Return the ratio to the base in every round, for all models but the base."""
+    from toeplix.profiling import timing
+
     return {
-        name: [min(ratios), max(ratios)]
+        name: timing.round_ratios(taken, times[base])
         for name, taken in times.items()
-        if base in times
-        and name != base
-        and (ratios := [slow / fast for slow, fast in zip(taken, times[base], strict=False)])
+        if base in times and name != base
     }
 
 
@@ -246,17 +248,22 @@ def _growth(rows: list[ComplexityRow]) -> dict[str, list[Comparison] | Verdict]:
     return found
 
 
-def _prefill(rows: list[ComplexityRow]) -> dict[str, list[Comparison]]:
+def _prefill(rows: list[ComplexityRow]) -> dict[str, list[Comparison] | Verdict]:
     """Judge prefill at the longest context that attention can take."""
     both = [row for row in rows if row["what"] == "prefill" and "llama" in row["seconds"]]
     if not both:
         return {}
     row = max(both, key=lambda row: row["context"])
     ratio = row["seconds"]["llama"] / row["seconds"]["paper flat"]
-    low, high = row.get("spread", {}).get("llama", (ratio, ratio))
     of = f"of attention over that of flat TMM, prefill of {row['context']} tokens"
-    time = Interval(ratio, low, high, math.inf)
-    found = {"C20a": [Comparison(name=f"time {of}", interval=time, bound=1.0, above=True)]}
+    found: dict[str, list[Comparison] | Verdict] = {
+        "C20a": slower(
+            f"time {of}",
+            ratio,
+            row.get("rounds", {}).get("llama", ()),
+            row.get("spread", {}).get("llama", ()),
+        )
+    }
     peaks = row["peak_bytes"]
     if peaks.get("llama") and peaks.get("paper flat"):
         memory = exact(peaks["llama"] / peaks["paper flat"])

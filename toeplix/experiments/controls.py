@@ -50,10 +50,14 @@ def compared(scale: Scale) -> dict[str, tuple[Settings, dict[str, Any]]]:
 
 
 def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
-    found = []
-    for name, (settings, fields) in compared(scale).items():
+    found, changed = [], compared(scale)
+    for name, (settings, fields) in changed.items():
         base = name.split(" + ")[0]
-        pairs = [Pair(name, base)] if name != base else []
+        pairs = [
+            Pair(each, base, decides=False)
+            for each in changed
+            if base == each.split(" + ")[0] != each
+        ]
         found += text_training.tuned(scale, {name: settings}, rows, pairs=pairs, **fields)
     return found
 

@@ -104,7 +104,7 @@ VARIANTS: dict[str, Callable[..., RecurrentFilter]] = {
     "damped cosines": DampedCosines,
 }
 COMPARED: dict[str, Settings] = dict.fromkeys(VARIANTS, RECURRENT)
-PAIRS = tuple(Pair(name, FIXED) for name in VARIANTS if name != FIXED)
+PAIRS = tuple(Pair(name, FIXED, decides=False) for name in VARIANTS if name != FIXED)
 
 
 @contextmanager

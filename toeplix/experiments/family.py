@@ -29,6 +29,8 @@ from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import CORPUS, Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_training import (
+    EQUAL_FLOPS,
+    EQUAL_TIME,
     Case,
     Pair,
     TextRow,
@@ -56,7 +58,7 @@ COMPARED: dict[str, Settings] = {
     "llama": MODELS["llama"],
 }
 ANCHOR = "version 0.1"  # the model whose cost the others get at equal FLOPs and equal time
-COSTS = {"equal FLOPs": "flops_per_step", "equal time": "relative_time"}  # fields of rows
+COSTS = {EQUAL_FLOPS: "flops_per_step", EQUAL_TIME: "relative_time"}  # fields of rows
 MAIN = (ANCHOR, "hybrid", "hyena", "llama")  # measured first, and trained longer
 SAME_COST = (
     "hybrid",
@@ -65,8 +67,8 @@ SAME_COST = (
 ON_BOTH_CORPORA = (ANCHOR, *SAME_COST)
 TIMES = 4  # of the steps, in the longer runs
 PAIRS = (
-    Pair("hybrid", ANCHOR),
-    Pair("hybrid", "hyena"),
+    Pair("hybrid", ANCHOR, decides=False),
+    Pair("hybrid", "hyena", decides=False),
 )
 SIZES: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -87,23 +89,24 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     rest = {name: each for name, each in COMPARED.items() if name not in MAIN}
     found = text_training.tuned(here, main, rows, pairs=PAIRS, part=part)
     known = rates(rows, scale)
-    found += _equal_cost(here, known, rows, steps_from=part)
+    like = Case.of(here, ANCHOR, COMPARED[ANCHOR], part=part, lr=0.0, seed=here.seeds[0])
+    found += _equal_cost(here, known, rows, steps_from=like)
     for data in others:
         there = replace(here, data=data)
         some = {model: rate for model, rate in known.items() if model in ON_BOTH_CORPORA}
         found += _repeated(there, some, f"{short(data)}, equal steps")
-        found += _equal_cost(there, known, rows, steps_from=part)
+        found += _equal_cost(there, known, rows, steps_from=like)
     found += text_training.tuned(here, rest, rows, part=part)
     return found + _longer(here, known, rows, f"{short(first)}, {TIMES} x steps")
 
 
 def _equal_cost(
-    scale: Scale, known: Mapping[str, float], rows: list[TextRow], *, steps_from: str
+    scale: Scale, known: Mapping[str, float], rows: list[TextRow], *, steps_from: Case
 ) -> list[Case]:
-    """Return the runs of equal FLOPs and equal time; costs of a step are those of part `steps_from`."""
+    """Return the runs of equal FLOPs and equal time; costs of a step are those of `steps_from`."""
     found = []
     for name, cost in COSTS.items():
-        steps = steps_of(rows, steps_from, cost, scale.steps)
+        steps = steps_of(rows, steps_from, cost)
         some = {model: rate for model, rate in known.items() if model in steps}
         found += _repeated(scale, some, f"{short(scale.data)}, {name}", steps)
     return found
@@ -145,7 +148,8 @@ def _longer(scale: Scale, known: Mapping[str, float], rows: list[TextRow], part:
         if name not in known:
             continue
         both = (known[name], known[name] / 2)
-        tried = rates_tried(rows, name, here, part)
+        first = Case.of(here, name, COMPARED[name], part=part, lr=0.0, seed=scale.seeds[0])
+        tried = rates_tried(rows, first)
         wanted = [(rate, scale.seeds[0]) for rate in both]
         if set(both) <= set(tried):
             better = min(both, key=lambda rate: tried[rate])
@@ -172,14 +176,14 @@ def short(data: str) -> str:
     return data.partition("@")[0]
 
 
-def steps_of(rows: list[TextRow], part: str, cost: str, steps: int) -> dict[str, int]:
-    """Return the steps that cost as much as those of ANCHOR, once both are measured."""
-    groups = at_best(rows, part)
+def steps_of(rows: list[TextRow], like: Case, cost: str) -> dict[str, int]:
+    """Return the steps that cost as much as those of ANCHOR in a setting, once both are measured."""
+    groups = at_best(rows, like.part, like=like)
     if ANCHOR not in groups:
         return {}
     anchor = _cost(groups[ANCHOR], cost)
     return {
-        name: max(2, round(steps * anchor / _cost(groups[name], cost) / 10) * 10)
+        name: max(2, round(like.steps * anchor / _cost(groups[name], cost) / 10) * 10)
         for name in SAME_COST
         if name in groups
     }

@@ -17,7 +17,7 @@ budgets. Mamba 2 is not compared at equal time: without its CUDA kernels it runs
 import functools
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ CLAIMS, MEASURES_TIME = ("C1",), False
 COST = "10 minutes on two cores with --jobs 2; at scale desk 3 hours"
 COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "hybrid", "hyena", "llama", "mamba2")
 TMM = ("paper flat", "paper 4 heads")
+OTHERS = ("hyena", "mamba2")
 WARMUP = 0.05  # fraction of the steps
 
 
@@ -74,10 +75,20 @@ class FrontierRow(TextRow):
     budget: float
 
 
+# fields that all runs of a frontier have in common; widths and steps follow from the budgets
+SETTING = (*text_training.SETTING, "depth", "context", "batch")
 Frontier = dict[str, dict[float, list[FrontierRow]]]  # model -> budget -> rows of all seeds
 
 
+def setting(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a row must have in common with others to be compared with them."""
+    return tuple(row.get(name) for name in SETTING)
+
+
 def cases(scale: Scale, rows: list[FrontierRow]) -> list[Case]:
+    here = replace(scale, **SIZES[scale.name].other)
+    like = Case.of(here, "", {}, lr=0.0, seed=here.seeds[0])
+    rows = [row for row in rows if setting({**vars(like), **row}) == setting(vars(like))]
     more = _undecided(scale, rows)
     return [case for name in COMPARED for case in _of_model(scale, rows, name, name in more)]
 
@@ -109,7 +120,9 @@ def _of_model(scale: Scale, rows: list[FrontierRow], name: str, undecided: bool)
         rate = tuning.best(grid, known.rates(best))
         if rate is None:
             break
-        seeds = tuning.seeds(here, undecided and budget == sizes.budgets[-1])
+        # at equal time, seeds count that all budgets have
+        last = budget == sizes.budgets[-1]
+        seeds = tuning.seeds(here, undecided and (last or here.all_seeds))
         found += [_case(here, name, budget, best, rate, seed) for seed in seeds]
         # four times the FLOPs are twice the weights and twice the tokens: about the next width
         width = next_width(sizes.widths, best)
@@ -168,7 +181,11 @@ measure = text_training.measure
 
 
 def frontier(rows: Sequence[FrontierRow]) -> Frontier:
-    """Return the rows of each model and budget at the best width and learning rate."""
+    """Return the rows of each model and budget at the best width and learning rate.
+
+    All are of one setting, that with most models and rows.
+    """
+    rows = text_training.fullest(rows, setting)
     groups: dict[tuple[str, float], dict[tuple[int, float], list[FrontierRow]]] = {}
     for row in rows:
         by_size = groups.setdefault((row["model"], row["budget"]), {})
@@ -185,11 +202,13 @@ def frontier(rows: Sequence[FrontierRow]) -> Frontier:
 
 
 def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
-    """Return the models of comparisons at the largest budget that the scale's seeds leave undecided."""
+    """Return the models of comparisons at the largest budget that need more than the scale's seeds."""
+    if scale.all_seeds:
+        return {*TMM, *OTHERS}
     best, last = frontier(rows), SIZES[scale.name].budgets[-1]
     found: set[str] = set()
     for name in TMM:
-        for other in ("hyena", "mamba2"):
+        for other in OTHERS:
             known = [losses(best.get(each, {}).get(last, [])) for each in (name, other)]
             if any(set(scale.seeds) - set(each) for each in known):
                 continue
@@ -268,7 +287,8 @@ def table(rows: list[FrontierRow]) -> Table:
     for name, budgets in frontier(rows).items():
         for budget, group in budgets.items():
             row = group[0]
-            tried = _Known(list(rows), name, budget, min(each["seed"] for each in group))
+            same = [each for each in rows if setting(each) == setting(row)]
+            tried = _Known(same, name, budget, min(each["seed"] for each in group))
             values = list(losses(group).values())
             found.append(
                 {
@@ -298,7 +318,7 @@ def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
         return {}
     tmm = min(TMM, key=lambda name: statistics.fmean(map(tuning_level, last[name])))
     parts: dict[str, list[Comparison]] = {}
-    for part, other in (("C1a", "hyena"), ("C1b", "mamba2")):
+    for part, other in zip(("C1a", "C1b"), OTHERS, strict=True):
         difference = intervals.difference(losses(last[tmm]), losses(last[other]))
         parts[part] = [
             _compared(f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}", difference, last[other])

@@ -50,7 +50,7 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
             found += [case for case in tuning_runs if case.seed == scale.seeds[0]]
             rate = None
             if near is not None:
-                rate = best_rate(rows, name, settings, scale, part, near=near)
+                rate = best_rate(rows, name, settings, scale, part, near=near, dim=dim)
             for length in LENGTHS if rate is not None else ():
                 steps = max(2, int(scale.steps * length))
                 sizes = {"dim": dim, "steps": steps, "warmup": min(scale.warmup, steps // 2)}

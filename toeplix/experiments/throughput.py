@@ -6,7 +6,6 @@ in a separate process. Without its CUDA kernels Mamba 2 runs its reference scan 
 at a time to limit memory: its time ratios hold for this device only, and its memory is not comparable.
 """
 
-import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from toeplix.experiments.engine.models import MODELS, model
 from toeplix.experiments.engine.rows import Found, Table, provenance
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable
+from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable, slower
 
 CLAIMS, MEASURES_TIME = ("C18",), True
 COST = "5 minutes on two idle cores"
@@ -51,7 +50,8 @@ class ThroughputRow(TypedDict, total=False):
     device: str  # not in old rows, which are of a CPU
     steps_per_second: dict[str, float]
     ratio: dict[str, float]
-    spread: dict[str, list[float]]
+    spread: dict[str, list[float]]  # of older rows: lowest and highest ratio over rounds
+    rounds: dict[str, list[float]]  # ratio of every round
     peak_bytes: dict[str, int]
 
 
@@ -89,19 +89,13 @@ def measure(case: Case, work: Path) -> Found:
     return {
         "steps_per_second": {name: 1 / statistics.median(times[name]) for name in COMPARED},
         "ratio": {name: timing.median_ratio(times[name], base) for name in COMPARED},
-        "spread": {name: _spread(times[name], base) for name in COMPARED},
+        "rounds": {name: timing.round_ratios(times[name], base) for name in COMPARED},
         "device": provenance()["device"],
         "peak_bytes": {
             name: timing.peak_extra_bytes(prepare, name, config, case.batch)
             for name, config in (configs if case.memory else {}).items()
         },
     }
-
-
-def _spread(times: list[float], base: list[float]) -> list[float]:
-    """Return the lowest and highest ratio over rounds."""
-    ratios = [slow / fast for slow, fast in zip(times, base, strict=False)]
-    return [min(ratios), max(ratios)]
 
 
 def figure(rows: list[ThroughputRow], published: list[ThroughputRow]) -> Figure:
@@ -159,11 +153,12 @@ def holds(rows: list[ThroughputRow]) -> dict[str, Verdict]:
         return {}
     row = max(rows, key=lambda row: row["dim"])
     found: dict[str, list[Comparison] | Verdict] = {
-        "C18a": [_slower(row, "hyena")],
-        "C18b": [_slower(row, "mamba2")],
+        "C18a": _slower(row, "hyena"),
+        "C18b": _slower(row, "mamba2"),
     }
     if row.get("device", "cpu") == "cpu":
-        words = str(_slower(row, "mamba2"))
+        known = _slower(row, "mamba2")
+        words = known.ours if isinstance(known, Verdict) else str(known[0])
         found["C18b"] = not_testable(
             "without its CUDA kernels Mamba 2 runs a reference scan", words
         )
@@ -174,12 +169,11 @@ def holds(rows: list[ThroughputRow]) -> dict[str, Verdict]:
     return decide(found)
 
 
-def _slower(row: ThroughputRow, name: str) -> Comparison:
-    """Compare the time of a step with that of flat TMM; the interval is the range over rounds."""
-    low, high = row["spread"][name]
-    return Comparison(
-        name=f"time of {name} over that of flat TMM, d = {row['dim']}",
-        interval=intervals.Interval(row["ratio"][name], low, high, math.inf),
-        bound=1.0,
-        above=True,
+def _slower(row: ThroughputRow, name: str) -> list[Comparison] | Verdict:
+    """Compare the time of a step with that of flat TMM."""
+    return slower(
+        f"time of {name} over that of flat TMM, d = {row['dim']}",
+        row["ratio"][name],
+        row.get("rounds", {}).get(name, ()),
+        row.get("spread", {}).get(name, ()),
     )

@@ -61,8 +61,13 @@ def seconds_of(call: Contender) -> float:
 
 def median_ratio(times: list[float], reference: list[float]) -> float:
     """Return the median over rounds of the ratio of `times` to `reference` in the same round."""
+    return statistics.median(slow / fast for slow, fast in zip(times, reference, strict=False))
+
+
+def round_ratios(times: list[float], reference: list[float]) -> list[float]:
+    """Return the ratio of `times` to `reference` in every round that both have, with five digits."""
     pairs = zip(times, reference, strict=False)
-    return statistics.median(slow / fast for slow, fast in pairs)
+    return [float(f"{slow / fast:.5g}") for slow, fast in pairs]
 
 
 class Limits(NamedTuple):

@@ -1,5 +1,6 @@
 """The paper's claims in Markdown: one table of all parts, and one section per claim."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from toeplix.experiments.engine.claims import CLAIMS, KINDS, Claim, Verdict
@@ -7,13 +8,34 @@ from toeplix.experiments.engine.claims import CLAIMS, KINDS, Claim, Verdict
 REPORTED_SCALES = ("paper", "desk", "laptop")  # the numbers of smoke mean nothing
 NOT_YET = "not yet measured"
 FOLDED_FROM = 12  # lines from which a table is folded
+DECIDED = ("holds", "fails")
+WORDS = {  # for the names of models in rows
+    "paper flat": "flat TMM",
+    "paper 4 heads": "TMM with 4 heads",
+    "frozen flat": "flat TMM with frozen filters",
+    "frozen 4 heads": "TMM with 4 heads and frozen filters",
+    "ones flat": "flat TMM with filters of ones",
+    "ones 4 heads": "TMM with 4 heads and filters of ones",
+    "two layers": "TMM with two Toeplitz layers",
+    "4 heads": "TMM with 4 heads",
+    "4 kernels": "TMM with 4 kernels",
+    "flat": "flat TMM",
+    "masked": "Masked Mixer",
+    "hyena": "Hyena",
+    "mamba2": "Mamba 2",
+    "llama": "Llama",
+    "linear exp": "linear attention with exp",
+    "linear elu": "linear attention with elu",
+    "window n/2": "attention to the last n/2 positions",
+}
+NAMES = re.compile(rf"(?<!with )\b({'|'.join(map(re.escape, WORDS))})\b(?! TMM)")
 
 Verdicts = dict[str, dict[str, Verdict]]  # part of a claim -> scale -> verdict
 Conditions = Callable[[str, str], list[str]]  # experiment, scale -> conditions of its rows
 
 
 def overview(said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:
-    """Return the table of all parts, by the largest scale that has rows, sorted by verdict.
+    """Return the table of all parts, by the scale that decides them (`shown`), sorted by verdict.
 
     `is_old(experiment, scale)` says whether the rows are of the first protocol.
     """
@@ -22,27 +44,50 @@ def overview(said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:
     known = []
     for name, claim in CLAIMS.items():
         for part, said_of in claim.parts.items():
-            scale, verdict = largest(said[part])
+            scale, verdict = shown(said[part])
             word = verdict.kind if verdict else NOT_YET
             cells = [f"[{part}](#{name.lower()})", said_of.text]
             old = verdict is not None and is_old(said_of.experiment, scale)
-            place = f" ({scale}{', first protocol' if old else ''})" if verdict else ""
-            cells += [f"**{word}**{place}"]
-            cells += [verdict.number, verdict.reason] if verdict else ["", ""]
+            place = [f"{scale}, first protocol" if old else scale, *_larger(said[part], scale)]
+            cells += [f"**{word}** ({'; '.join(place)})" if verdict else f"**{word}**"]
+            # a number that decides nothing would be read as one that does
+            number = verdict.number if verdict and word != "control not trained" else ""
+            cells += [number, plain(verdict.reason) if verdict else ""]
             known.append((order.index(word), cells))
     return lines + [row(cells) for _, cells in sorted(known, key=lambda each: each[0])]
 
 
-def largest(by_scale: dict[str, Verdict]) -> tuple[str, Verdict | None]:
-    """Return the verdict of the largest scale that has one."""
-    for scale in REPORTED_SCALES:
-        if scale in by_scale:
-            return scale, by_scale[scale]
-    return "", None
+def shown(by_scale: dict[str, Verdict]) -> tuple[str, Verdict | None]:
+    """Return the decided verdict of the largest scale that has one, or else that of the largest scale."""
+    known = [scale for scale in REPORTED_SCALES if scale in by_scale]
+    decided = [scale for scale in known if by_scale[scale].kind in DECIDED]
+    return next(((scale, by_scale[scale]) for scale in [*decided, *known]), ("", None))
 
 
-def sections(said: Verdicts, conditions: Conditions) -> list[str]:
-    """Return one section per claim: the paper's value, and for every scale numbers and conditions."""
+def _larger(by_scale: dict[str, Verdict], scale: str) -> list[str]:
+    """Return what larger scales say that a decided verdict is preferred to."""
+    larger = REPORTED_SCALES[: REPORTED_SCALES.index(scale)] if scale else ()
+    return [f"{each}: {by_scale[each].kind}" for each in larger if each in by_scale]
+
+
+def plain(reason: str) -> str:
+    """Return a reason with models named as in the text of the claims.
+
+    >>> plain("llama minus paper 4 heads: below 0.05")
+    'Llama minus TMM with 4 heads: below 0.05'
+    >>> plain("time of hyena over that of flat TMM")
+    'time of Hyena over that of flat TMM'
+    """
+    return NAMES.sub(lambda match: WORDS[match[1]], reason)
+
+
+def sections(
+    said: Verdicts, conditions: Conditions, reads_text: Callable[[str], bool]
+) -> list[str]:
+    """Return one section per claim: the paper's value, and for every scale numbers and conditions.
+
+    `reads_text(experiment)` says whether the user must name a text for scale desk.
+    """
     lines = []
     for name, claim in CLAIMS.items():
         lines += ["", f"### {name}", "", f"In the paper: {claim.where}; value: {claim.value}."]
@@ -59,7 +104,8 @@ def sections(said: Verdicts, conditions: Conditions) -> list[str]:
                         "",
                         f"Rows of {experiment}, {scale} scale: {'; '.join(known)}.",
                     ] * bool(known)
-            lines += ["", f"`toeplix experiment run {experiment} --scale desk`"]
+            text = " --corpus PATH" if reads_text(experiment) else ""
+            lines += ["", f"`toeplix experiment run {experiment} --scale desk{text}`"]
     return lines
 
 

@@ -12,6 +12,7 @@ time is recorded as failed, and the next call submits its case again, which resu
 import contextlib
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -75,7 +76,8 @@ def workers(
             executor.update_parameters(**{"name": f"toeplix-{name}", **options})
         except (NameError, TypeError, ValueError) as problem:
             raise ValueError(f"--cluster-options: {problem}") from problem
-        yield from _Jobs(executor, folder, measured, POLL_SECONDS[kind]).run(
+        ended = _local_ended if kind == "local" else _ended
+        yield from _Jobs(executor, folder, measured, POLL_SECONDS[kind], ended).run(
             name, cases, work.absolute(), at_once or len(cases)
         )
 
@@ -85,8 +87,16 @@ def workers(
 class _Jobs:
     """The jobs of one experiment, with the files by which they are found again."""
 
-    def __init__(self, executor: Any, folder: Path, measured: MeasureOne, poll: float) -> None:
+    def __init__(
+        self,
+        executor: Any,
+        folder: Path,
+        measured: MeasureOne,
+        poll: float,
+        ended: Callable[[Any], bool],
+    ) -> None:
         self.executor, self.folder, self.measured, self.poll = executor, folder, measured, poll
+        self.ended = ended
 
     def run(
         self, name: str, cases: list[rows.Fields], work: Path, at_once: int
@@ -119,7 +129,7 @@ class _Jobs:
         if record.exists():
             known = read_json(record, "delete it, and the case is submitted again")
             job = self.executor._executor.job_class(self.folder / "logs", str(known.get("job")))
-            if self._file(key, "row").exists() or not job.done():
+            if self._file(key, "row").exists() or not self.ended(job):
                 return job
         job = self.executor.submit(
             _measured_to_file, self.measured, name, fields, work, self._file(key, "row")
@@ -135,7 +145,7 @@ class _Jobs:
         file = self._file(key, "row")
         if file.exists():
             return read_json(file, "delete it, and the case is measured again")
-        if not job.done():
+        if not self.ended(job):
             return None
         if time.monotonic() - ended.setdefault(key, time.monotonic()) < min(
             GRACE_SECONDS, 10 * self.poll
@@ -143,6 +153,34 @@ class _Jobs:
             return None
         error = f"its job {job.job_id} ended without a row: {job.state}, see {job.paths.stderr}"
         return _failure(fields, error)
+
+
+def _ended(job: Any) -> bool:
+    return bool(job.done())
+
+
+def _local_ended(job: Any) -> bool:
+    """Return whether a job of this machine has ended.
+
+    A job that another process submitted has no process in submitit, which then calls it done. Its id is
+    that of the process.
+    """
+    if job.done() and job._process is None:
+        return job.paths.result_pickle.exists() or not _runs(int(job.job_id))
+    return bool(job.done())
+
+
+def _runs(process: int) -> bool:
+    """Return whether a process runs and is one of submitit's: numbers of processes are used again."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    command = Path("/proc") / str(process) / "cmdline"
+    try:
+        return b"submitit" in command.read_bytes()  # empty if it has ended and nobody has asked
+    except FileNotFoundError:
+        return not command.parent.parent.exists()  # a system without /proc
 
 
 def _failure(fields: rows.Fields, error: str) -> rows.StoredRow:

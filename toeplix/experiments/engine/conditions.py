@@ -1,6 +1,6 @@
 """The conditions under which rows were measured, as text: tokens per parameter, seeds, learning rates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from toeplix.experiments.engine import task_tuning, text_training
@@ -16,6 +16,9 @@ AT_EDGE = ("lowest", "highest")
 def conditions(rows: Sequence[Row]) -> list[str]:
     """Return what a reader should know of an experiment's rows before its numbers."""
     found: list[str] = []
+    rows, left_out = _one_text(rows)
+    if left_out:
+        found.append(f"{len(left_out)} rows on other texts are left out")
     runs = [row for row in rows if "seed" in row and not row.get("tuning_run")]
     if not runs:
         return found
@@ -39,6 +42,21 @@ def conditions(rows: Sequence[Row]) -> list[str]:
             + (f" ({names})" if at else "")
         )
     return found
+
+
+def _one_text(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the rows on the text that is reported in their part (`at_best`), and the others."""
+    if not all("relative_time" in row for row in rows):
+        return list(rows), []
+    reported = {}
+    for part in dict.fromkeys(row["part"] for row in rows):
+        texts = cast("list[TextRow]", [row for row in rows if row["part"] == part])
+        shown: Sequence[Mapping[str, object]] = text_training.fullest(
+            [row for row in texts if not row.get("tuning_run")] or texts, text_training.setting
+        )
+        reported[part] = shown[0].get("data")
+    left_out = [row for row in rows if row.get("data") != reported[row["part"]]]
+    return [row for row in rows if row not in left_out], left_out
 
 
 def _span(low: float, high: float) -> str:

@@ -18,13 +18,19 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from toeplix.data import Store
 from toeplix.experiments.engine.scale import CORPUS
 from toeplix.files import DamagedFile, printable, read_json, replace_file, sha256
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 VARIABLE = "TOEPLIX_CORPUS"
+PIECE_LENGTH = 512  # maximum number of tokens of one document that a sample has side by side
+SAMPLE_SEED = 0
 REPORT, TUNE = "even", "odd"  # values of Run.val_documents
 DIGITS = 12  # of a digest
 LABEL = re.compile(rf"(?P<name>[\w .+-]+)@(?P<digest>[0-9a-f]{{{DIGITS}}})")
@@ -135,34 +141,86 @@ def exclusive(work: Path, name: str) -> Iterator[None]:
         yield
 
 
+def sampled(offsets: "NDArray[np.int64]", tokens: int) -> "NDArray[np.int64]":
+    """Return the places of `tokens` tokens of documents in ascending order, all if there are fewer.
+
+    They are those of random pieces of documents, of up to PIECE_LENGTH tokens, with a fixed seed. A model
+    reads sequences of all documents in random order; the first documents of a store are of one kind if
+    its source is sorted, as books are.
+    """
+    import numpy as np
+
+    lengths = np.diff(offsets)
+    pieces = -(-lengths // PIECE_LENGTH)
+    document = np.repeat(np.arange(len(lengths)), pieces)
+    within = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts = offsets[document] + PIECE_LENGTH * within
+    sizes = np.minimum(PIECE_LENGTH, offsets[document + 1] - starts)
+    order = np.random.default_rng(SAMPLE_SEED).permutation(len(starts))
+    missing = tokens - (np.cumsum(sizes[order]) - sizes[order])  # before each piece
+    order, missing = order[missing > 0], missing[missing > 0]
+    taken = np.minimum(sizes[order], missing)
+    steps = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
+    return np.sort(np.repeat(starts[order], taken) + steps)
+
+
+class BigramCounts(NamedTuple):
+    """Counts in a sample of the training tokens; a bigram (a, b) is the number a * vocab + b."""
+
+    vocab: int
+    single: "NDArray[np.int64]"  # by token
+    bigrams: "NDArray[np.int64]"  # those that occur, ascending
+    counts: "NDArray[np.int64]"
+
+    def of(self, bigrams: "NDArray[np.int64]") -> "NDArray[np.int64]":
+        """Return how often bigrams occur."""
+        import numpy as np
+
+        if not len(self.bigrams):
+            return np.zeros(bigrams.shape, dtype=np.int64)
+        found = np.searchsorted(self.bigrams, bigrams).clip(max=len(self.bigrams) - 1)
+        return np.where(self.bigrams[found] == bigrams, self.counts[found], 0)
+
+
+@lru_cache(maxsize=4)
+def bigram_counts(directory: Path, tokens: int) -> BigramCounts:
+    """Count tokens and bigrams in `sampled` training tokens; no bigram reaches over two documents."""
+    import numpy as np
+
+    opened = Store.open(directory)
+    split, vocab = opened.train, opened.vocab
+    places = sampled(split.offsets, tokens)
+    inside = places[~np.isin(places, split.offsets[:-1])]
+    before, after = (split.tokens[each].astype(np.int64) for each in (inside - 1, inside))
+    bigrams, counts = np.unique(before * vocab + after, return_counts=True)
+    return BigramCounts(vocab, np.bincount(split.tokens[places], minlength=vocab), bigrams, counts)
+
+
 @lru_cache(maxsize=8)
 def ngram_losses(directory: Path, tokens: int) -> dict[str, float]:
     """Return the losses of a unigram and a bigram model on the REPORT half, in nats per token.
 
-    Both are estimated from the first `tokens` training tokens, as many as a model has read. The bigram
-    model is interpolated with the unigram model by Witten-Bell weights, and that with the uniform
-    distribution by one added count, so that no token has probability 0:
+    Both are estimated from `tokens` training tokens (`sampled`), as many as a model has read; rows of
+    older versions have the losses of models of the first tokens of the store. The bigram model is
+    interpolated with the unigram model by Witten-Bell weights, and that with the uniform distribution by
+    one added count, so that no token has probability 0:
 
         p(b | a) = (n(a, b) + k(a) p(b)) / (n(a) + k(a)),   k(a): how many tokens have followed a
     """
     import numpy as np
 
-    opened = Store.open(directory)
-    vocab = opened.vocab
-    read = opened.train.tokens[:tokens].astype(np.int64)
-    split = opened.val.alternate(REPORT)
+    known = bigram_counts(directory, tokens)
+    vocab, pairs, counts = known.vocab, known.bigrams, known.counts
+    split = Store.open(directory).val.alternate(REPORT)
     held = split.tokens.astype(np.int64)
     labelled = np.ones(len(held), dtype=bool)
     labelled[split.offsets[:-1]] = False  # the first token of a document is not predicted
     positions = np.flatnonzero(labelled)
-    unigram = (np.bincount(read, minlength=vocab) + 1.0) / (len(read) + vocab)
-    pairs, counts = np.unique(read[:-1] * vocab + read[1:], return_counts=True)
+    unigram = (known.single + 1.0) / (known.single.sum() + vocab)
     starts = np.bincount(pairs // vocab, weights=counts, minlength=vocab)
     kinds = np.bincount(pairs // vocab, minlength=vocab).astype(float)
     before, after = held[positions - 1], held[positions]
-    wanted = before * vocab + after
-    found = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
-    seen = np.where(pairs[found] == wanted, counts[found], 0)
+    seen = known.of(before * vocab + after)
     alone = unigram[after]
     weight = starts[before] + kinds[before]
     together = np.where(

@@ -3,22 +3,24 @@
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from toeplix.experiments.engine import intervals, style
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.text_training import (
+    SplitKind,
     TextRow,
     at_best,
     edge,
     losses,
     split_losses,
     tokens_per_parameter,
+    tuning_level,
 )
+from toeplix.experiments.engine.thresholds import MIN_TOKENS_PER_PARAMETER
 from toeplix.experiments.engine.verdicts import Comparison
 
-MIN_TOKENS_PER_PARAMETER = 1.0  # of a control without a bigram baseline
 LOSS = "validation loss (nats per token)"
 SHOWN_FROM = 0.35  # fraction of the steps from which the losses of a curve fit into its panel
 FAR = 5.0  # a panel leaves out models so many times as far from the median as the best one is
@@ -29,8 +31,9 @@ AXES: dict[str, Callable[[TextRow, float], float]] = {
     "FLOPs": lambda row, step: step * row["flops_per_step"],
     TIME: lambda row, step: step * row["relative_time"],
 }
-SPLIT: dict[Literal["repeated", "other"], str] = {  # columns of the table
+SPLIT: dict[SplitKind, str] = {  # columns of the table
     "repeated": "loss on repeated bigrams",
+    "rare_repeated": "on rare ones",
     "other": "loss on others",
 }
 CAPTION = "Validation loss of each model at its best learning rate."
@@ -239,12 +242,19 @@ def compare(
 
 
 def best_of(rows: Sequence[TextRow], names: Sequence[str], part: str = "") -> str | None:
-    """Return the model with the lowest mean loss; None if one of them is missing."""
+    """Return the model with the lowest mean tuning loss; None if one of them is missing.
+
+    The reported loss of the chosen model would be too low if it were the reason of the choice. Rows of
+    the first protocol have no other. Runs that diverged do not count.
+    """
     groups = at_best(rows, part)
-    means = {name: losses(groups.get(name, [])) for name in names}
-    if not all(means.values()):
+    levels = {
+        name: [tuning_level(row) for row in groups.get(name, []) if row["loss"] is not None]
+        for name in names
+    }
+    if not all(levels.values()):
         return None
-    return min(names, key=lambda name: statistics.fmean(means[name].values()))
+    return min(names, key=lambda name: statistics.fmean(levels[name]))
 
 
 def untrained(name: str, rows: Sequence[TextRow]) -> str:

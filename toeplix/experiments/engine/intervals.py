@@ -1,9 +1,10 @@
 """Confidence intervals (95%, Student's t over seeds), comparisons with them, and Holm's correction.
 
 Intervals in tables and figures are those of one comparison. A claim often makes several comparisons, so
-its verdict uses Holm's correction: with the probabilities p of m comparisons in ascending order, the i-th
-is decided if (m - i + 1) p_i <= 0.05 and all before it are decided. The probability that any of them is
-decided wrongly is then at most 5%.
+its verdict uses Holm's correction over those of one experiment: with the probabilities p of m comparisons
+in ascending order, the i-th is decided if (m - i + 1) p_i <= 0.05 and all before it are decided. The
+probability that any of them is decided wrongly is then at most 5% if their seeds were fixed in advance
+(`tuning`). Claims that two experiments decide (C1, C20) have two such families.
 """
 
 import math
@@ -13,9 +14,9 @@ from typing import NamedTuple
 
 LEVEL = 0.95
 HOLM = (
-    "Verdicts use Holm's correction over all comparisons of a claim, so that the probability of any "
-    "wrong decision within a claim is at most 5%; the intervals shown are 95% intervals of one "
-    "comparison each."
+    "Verdicts use Holm's correction over all comparisons of a claim in one experiment, so that the "
+    "probability of any wrong decision per claim and experiment is at most 5%; the intervals shown are "
+    "95% intervals of one comparison each. C1 and C20 are decided in two experiments each."
 )
 
 

@@ -29,6 +29,7 @@ class Scale:
     rates: tuple[float, ...]  # grid of learning rates; empty: use the published ones
     seeds: tuple[int, ...]
     max_seeds: int  # seeds of comparisons that `seeds` do not decide
+    all_seeds: bool = False  # claims are decided with `max_seeds` seeds, without a look at fewer
     eval_sequences: int
     dims: tuple[int, ...]  # widths of experiments that compare widths
     contexts: tuple[int, ...]  # lengths of experiments that compare lengths
@@ -73,6 +74,7 @@ SCALES = {
         rates=(2e-3, 6e-3, 1.6e-2),
         seeds=(0, 1, 2),
         max_seeds=6,
+        all_seeds=True,
         eval_sequences=512,
         dims=(128, 256, 512),
         contexts=(128, 512, 2048, 8192, 16384, 65536),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from toeplix.experiments.engine import intervals, models, tuning
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.task_training import Case, LearningRow, TaskRow
+from toeplix.experiments.engine.text_training import Pair
 
 AnyCase = TypeVar("AnyCase", bound=Case)
 
@@ -41,18 +42,24 @@ def tuned(
 def unsettled(
     scale: Scale,
     groups: Mapping[str, Sequence[LearningRow]],
-    pairs: Iterable[tuple[str, str]],
+    pairs: Iterable[Pair | tuple[str, str]],
     name: str = "area",
 ) -> set[str]:
-    """Return the models of comparisons of field `name` that the scale's seeds leave undecided."""
+    """Return the models of comparisons of field `name` that need more than the scale's seeds.
+
+    The rule is that of `text_training.unsettled`. The bound of two names is 0.
+    """
     found: set[str] = set()
-    for pair in pairs:
-        known = [by_seed(groups.get(each, []), name) for each in pair]
+    for first, second, bound, decides in (Pair(*pair) for pair in pairs):
+        if scale.all_seeds and decides:
+            found |= {first, second}
+            continue
+        known = [by_seed(groups.get(each, []), name) for each in (first, second)]
         if any(set(scale.seeds) - set(each) for each in known):
             continue
         here, there = ({seed: each[seed] for seed in scale.seeds} for each in known)
-        if tuning.undecided(intervals.difference(here, there)):
-            found |= set(pair)
+        if tuning.undecided(intervals.difference(here, there), bound):
+            found |= {first, second}
     return found
 
 

@@ -14,6 +14,7 @@ from toeplix.training.run import Run
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+LONG_RUN, SAVE_EVERY = 8000, 2000  # steps from which checkpoints are frequent, and between them
 EVALUATIONS = 10  # validation evaluations per run; runs that choose a learning rate have one
 
 
@@ -81,6 +82,15 @@ def tune_loss(run: Run, folder: Path) -> float:
         return validation.evaluate(Objective(model, run.precision))["val_loss"]
 
 
+def save_every(steps: int) -> int:
+    """Return the steps between checkpoints: half of a short run, SAVE_EVERY in a long one.
+
+    A job of a cluster that is preempted resumes from its last checkpoint. Runs are known by the digest of
+    their record, so the value of short runs, which exist, stays.
+    """
+    return SAVE_EVERY if steps > LONG_RUN else max(1, steps // 2)
+
+
 def run_of(case: Sized, work: Path) -> Run:
     """Return the record of a run. Its data order follows its seed, as `data_seed` is not given."""
     store = corpora.store(case, work)
@@ -96,7 +106,7 @@ def run_of(case: Sized, work: Path) -> Run:
         "eval_every": case.steps if case.tuning_run else max(1, case.steps // EVALUATIONS),
         "eval_sequences": case.eval_sequences,
         "val_documents": corpora.REPORT,
-        "save_every": max(1, case.steps // 2),
+        "save_every": save_every(case.steps),
         "keep_checkpoints": 1,
         "log_every": max(1, case.steps // 50),
         "sample_every": 0,

@@ -5,6 +5,10 @@ changes the initialisation and the data order. Learning rates are tuned for each
 the first seed (`tuning`); the best learning rate is repeated with the other seeds. The loss of a row is
 that of the reported half of the validation documents, `tune_loss` that of the tuning half.
 
+A file of rows may have runs on several corpora, or of several numbers of steps. Cases are compared with
+rows of the same case only (`same_case`), and models of a part with rows of one setting only (`at_best`):
+the same corpus, and as many training tokens unless the part is one of EQUAL_COST.
+
 Time is measured relative to a reference, the paper's flat Toeplitz model of the case's sizes: steps of
 the model and of the reference are timed interleaved, so that load on the machine slows both.
 """
@@ -12,11 +16,11 @@ the model and of the reference are timed interleaved, so that load on the machin
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from toeplix.config import Model
 from toeplix.experiments.engine import corpora, intervals, models, tuning
@@ -27,6 +31,12 @@ from toeplix.experiments.engine.text_runs import Sized, directory, run_of, train
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+# fields that all models of a part have in common, beside the number of training tokens
+SETTING = ("data", "vocab", "val_fraction", "protocol", "eval_sequences")
+# how names of parts end whose models have different numbers of steps, so that they cost the same
+EQUAL_FLOPS, EQUAL_TIME = "equal FLOPs", "equal time"
+EQUAL_COST = (EQUAL_FLOPS, EQUAL_TIME)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +85,16 @@ class TextRow(TextFound):
     tuning_run: NotRequired[bool]
 
 
+AnyText = TypeVar("AnyText", bound=TextRow)
+
+
 class Pair(NamedTuple):
-    """Two models that a claim compares: the loss of `first` minus that of `second`, and its bound."""
+    """Two models that are compared: the loss of `first` minus that of `second`, and its bound."""
 
     first: str
     second: str
     bound: float = 0.0
+    decides: bool = True  # a claim
 
 
 def measure(case: Case, work: Path, *, variant: str = "") -> TextFound:
@@ -158,26 +172,27 @@ def tuned(
         scale: the sizes.
         compared: settings by the name of the model.
         rows: what is measured already.
-        pairs: comparisons that get more seeds while their intervals contain their bounds.
+        pairs: comparisons that get more seeds (`unsettled`).
         near: the best learning rate of each model at another size, around which the grid is laid; models
             whose rate is not known yet (None) wait for it.
         other: fields of the cases that differ from the scale's.
     """
     part = other.get("part", "")
-    more = unsettled(scale, rows, pairs, part)
     found = []
     for name, settings in compared.items():
         center = None if near is None else near[name]
         if near is not None and center is None:
             continue
         make = partial(Case.of, scale, name, settings, **other)
-        tried = rates_tried(rows, name, scale, part)
+        first = _tuning_case(scale, name, settings, **other)
+        tried = rates_tried(rows, first)
         for lr in tuning.rates(_grid(scale, center), tried) if scale.rates else ():
-            case = make(lr=lr, seed=scale.seeds[0])
-            found.append(case if scale.tuning == 1 else shortened(case, scale.tuning))
-        rate = best_rate(rows, name, settings, scale, part, near=center)
+            found.append(replace(first, lr=lr))
+        rate = best_rate(rows, name, settings, scale, near=center, **other)
         if rate is not None:
-            found += [make(lr=rate, seed=seed) for seed in tuning.seeds(scale, name in more)]
+            like = make(lr=rate, seed=scale.seeds[0])
+            more = name in unsettled(scale, rows, pairs, part, like=like)
+            found += [replace(like, seed=seed) for seed in tuning.seeds(scale, more)]
     return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
 
 
@@ -188,21 +203,88 @@ def shortened(case: Case, fraction: float) -> Case:
     return replace(case, steps=steps, warmup=warmup, timing=0.0, tuning_run=True)
 
 
+def _tuning_case(scale: Scale, name: str, settings: Settings, **other: Any) -> Case:
+    """Return the case of a model that chooses its learning rate; that of the case is 0."""
+    case = Case.of(scale, name, settings, **(other | {"lr": 0.0, "seed": scale.seeds[0]}))
+    return case if scale.tuning == 1 else shortened(case, scale.tuning)
+
+
+def same_case(row: Mapping[str, Any], case: Case) -> bool:
+    """Return whether a row is of a case at any learning rate and seed.
+
+    Fields that a row does not have are not compared: older rows lack those that were added later.
+    """
+    names = (field.name for field in fields(Case) if field.name not in ("lr", "seed"))
+    return all(_same(row[name], getattr(case, name)) for name in names if name in row)
+
+
+def _same(one: object, other: object) -> bool:
+    """Compare values as JSON has them: a tuple is a list."""
+    return one == other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def identity(row: Mapping[str, Any]) -> str:
+    """Return a key of all fields of a case except learning rate and seed."""
+    names = [field.name for field in fields(Case) if field.name not in ("lr", "seed")]
+    return json.dumps([row.get(name) for name in names], sort_keys=True)
+
+
+def setting(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a row must have in common with rows of other models to be compared with them."""
+    known = tuple(row.get(name) for name in SETTING)
+    sizes = ("steps", "batch", "context")
+    if row["part"].endswith(EQUAL_COST) or not all(name in row for name in sizes):
+        return known
+    return (*known, math.prod(row[name] for name in sizes))
+
+
+def of_setting(rows: Sequence[AnyText], case: Case) -> list[AnyText]:
+    """Return the rows that models of a case's setting are compared with."""
+    wanted = vars(case)
+    return [
+        row
+        for row in rows
+        if setting({**wanted, **row}) == setting({**wanted, "part": row["part"]})
+    ]
+
+
+def fullest(rows: Sequence[AnyText], key: Callable[[Mapping[str, Any]], object]) -> list[AnyText]:
+    """Return the rows of one key: the one with most models, then with most rows, then the latest."""
+    groups: dict[object, list[AnyText]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return max(
+        reversed(groups.values()),
+        key=lambda group: (len({row["model"] for row in group}), len(group)),
+        default=[],
+    )
+
+
 def _grid(scale: Scale, center: float | None) -> tuple[float, ...]:
     return scale.rates if center is None else tuning.around(center, scale.rates)
 
 
 def unsettled(
-    scale: Scale, rows: Sequence[TextRow], pairs: Sequence[Pair], part: str = ""
+    scale: Scale,
+    rows: Sequence[TextRow],
+    pairs: Sequence[Pair],
+    part: str = "",
+    *,
+    like: Case | None = None,
 ) -> set[str]:
-    """Return the models of comparisons that the scale's seeds leave undecided.
+    """Return the models of comparisons that need more than the scale's seeds.
 
-    Only these first seeds are looked at: a comparison that stopped as soon as it was decided would be
-    decided too often.
+    These are all that decide a claim if the scale has `all_seeds`, and otherwise those whose interval
+    over the scale's seeds contains their bound (`tuning`). Only these first seeds are looked at: a
+    comparison that stopped as soon as it was decided would be decided too often. If a case is given, only
+    rows of its setting count.
     """
     found: set[str] = set()
-    groups = at_best(rows, part)
-    for first, second, bound in pairs:
+    groups = at_best(rows, part, like=like)
+    for first, second, bound, decides in pairs:
+        if scale.all_seeds and decides:
+            found |= {first, second}
+            continue
         known = [losses(groups.get(name, [])) for name in (first, second)]
         if any(set(scale.seeds) - set(each) for each in known):
             continue
@@ -212,17 +294,14 @@ def unsettled(
     return found
 
 
-def rates_tried(
-    rows: Sequence[TextRow], name: str, scale: Scale, part: str = ""
-) -> dict[float, float]:
-    """Return tuning losses with the first seed by learning rate; that of a diverged run is infinite."""
+def rates_tried(rows: Sequence[TextRow], case: Case) -> dict[float, float]:
+    """Return tuning losses of a case with its seed by learning rate; of diverged runs, infinity."""
     return {
         row["lr"]: tuning_level(row)
         for row in rows
-        if row["model"] == name
-        and row["part"] == part
-        and row["seed"] == scale.seeds[0]
-        and row.get("tuning_run", False) == (scale.tuning != 1)
+        if row["seed"] == case.seed
+        and row.get("tuning_run", False) == case.tuning_run
+        and same_case(row, case)
     }
 
 
@@ -239,22 +318,32 @@ def best_rate(
     scale: Scale,
     part: str = "",
     near: float | None = None,
+    **other: Any,
 ) -> float | None:
-    """Return the learning rate with the lowest loss for the first seed; None until all are measured."""
+    """Return the learning rate with the lowest loss for the first seed; None until all are measured.
+
+    `other` are fields of the cases that differ from the scale's.
+    """
     if not scale.rates:
         return models.published_rate(settings)
-    return tuning.best(_grid(scale, near), rates_tried(rows, name, scale, part))
+    first = _tuning_case(scale, name, settings, **({"part": part} | other))
+    return tuning.best(_grid(scale, near), rates_tried(rows, first))
 
 
-def at_best(rows: Sequence[TextRow], part: str = "") -> dict[str, list[TextRow]]:
-    """Return the rows of each model at its best learning rate, with all seeds."""
+def at_best(
+    rows: Sequence[TextRow], part: str = "", *, like: Case | None = None
+) -> dict[str, list[TextRow]]:
+    """Return the rows of each model at its best learning rate, with all seeds.
+
+    All are of one setting: that of a case if it is given, otherwise the one with most models and rows.
+    """
     found: dict[str, list[TextRow]] = {}
     full_runs = [row for row in rows if row["part"] == part and not row.get("tuning_run")]
+    full_runs = fullest(full_runs, setting) if like is None else of_setting(full_runs, like)
     for name in dict.fromkeys(row["model"] for row in full_runs):
         by_rate: dict[float, list[TextRow]] = {}
-        for row in full_runs:
-            if row["model"] == name:
-                by_rate.setdefault(row["lr"], []).append(row)
+        for row in fullest([row for row in full_runs if row["model"] == name], identity):
+            by_rate.setdefault(row["lr"], []).append(row)
         most = max(len(group) for group in by_rate.values())
         full = [group for group in by_rate.values() if len(group) == most]
         found[name] = min(full, key=_level)
@@ -265,9 +354,19 @@ def edge(rows: Sequence[TextRow], name: str, part: str = "") -> str:
     """Return where the best learning rate of a model lies among those tried (`tuning.edge`)."""
     mine = [row for row in rows if row["model"] == name and row["part"] == part]
     shorter = any(row.get("tuning_run") for row in mine)
+    shown = at_best(rows, part).get(name)
+    if shown:
+        same = _without_length if shorter else identity
+        mine = [row for row in mine if same(row) == same(shown[0])]
     mine = [row for row in mine if row.get("tuning_run", False) == shorter]
     first = min((row["seed"] for row in mine), default=0)
     return tuning.edge({row["lr"]: tuning_level(row) for row in mine if row["seed"] == first})
+
+
+def _without_length(row: Mapping[str, Any]) -> str:
+    """Return the identity of a row without what distinguishes shorter runs."""
+    length = ("steps", "warmup", "timing", "tuning_run")
+    return identity({name: value for name, value in row.items() if name not in length})
 
 
 def losses(rows: Sequence[TextRow]) -> dict[int, float]:
@@ -275,12 +374,15 @@ def losses(rows: Sequence[TextRow]) -> dict[int, float]:
     return {row["seed"]: row["loss"] for row in rows if row["loss"] is not None}
 
 
-def split_losses(rows: Sequence[TextRow], kind: Literal["repeated", "other"]) -> dict[int, float]:
-    """Return losses on repeated bigrams or on other tokens by seed; older rows have none."""
+SplitKind = Literal["repeated", "rare_repeated", "other"]
+
+
+def split_losses(rows: Sequence[TextRow], kind: SplitKind) -> dict[int, float]:
+    """Return losses on (rare) repeated bigrams or on other tokens by seed; older rows have none."""
     found = {}
     for row in rows:
         split = row.get("split_loss")
-        loss = split[kind] if split else None
+        loss = split.get(kind) if split else None
         if loss is not None:
             found[row["seed"]] = loss
     return found

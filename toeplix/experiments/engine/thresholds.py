@@ -25,6 +25,12 @@ SIMILAR_LOSS = Threshold(
     "No number of seeds shows equality, so there must be a margin. 0.02 nats are 2% in perplexity; the "
     "standard deviation of one model's loss over seeds is 0.005 to 0.06 at scale laptop.",
 )
+MIN_TOKENS_PER_PARAMETER = Threshold(
+    1.0,
+    "C1 to C7: training tokens per parameter of a control that counts as trained without a bigram loss",
+    "Rows of the first protocol have no bigram loss. Below one token per parameter attention has not "
+    "begun to learn: at 0.6 its loss is the same for all widths.",
+)
 SMALL_RANGE = Threshold(
     0.1,
     "C8: nats by which losses may differ over learning rates that matter little",

@@ -2,11 +2,12 @@
 
     holds                 every comparison of the part is decided, in the claimed direction
     fails                 a comparison is decided in the other direction
-    undecided             neither
-    control not trained   the model that is compared with has not learned enough to decide anything
+    control not trained   else, a model that is compared with has not learned enough to decide anything
+    undecided             else
     not testable here     the claim is about something that these rows cannot show
 
-Comparisons of all parts of a claim are decided together, with Holm's correction (`intervals.holm`).
+Comparisons of all parts of a claim in one experiment are decided together, with Holm's correction
+(`intervals.holm`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,8 +44,9 @@ class Comparison:
 
 
 def decide(parts: Mapping[str, Sequence[Comparison] | Verdict]) -> dict[str, Verdict]:
-    """Return a verdict for every part of one claim; parts that have a verdict already keep it.
+    """Return a verdict for every part of one claim in one experiment.
 
+    Parts that have a verdict already keep it.
     A part without comparisons is not measured, and has no verdict.
     """
     known = {name: each for name, each in parts.items() if not isinstance(each, Verdict)}
@@ -65,16 +67,21 @@ def _verdict(
     several: Sequence[Comparison], answers: Mapping[int, bool | None], tested: int
 ) -> Verdict:
     ours = "; ".join(map(str, several))
-    for each in several:
-        if each.control:
-            return Verdict(
-                kind="control not trained", number=each.number, reason=each.control, ours=ours
-            )
+    known = [answers[id(each)] for each in several if not each.control]
+    untrained = next((each for each in several if each.control), None)
+    # what has failed against one trained control fails, whatever another would say
+    if untrained and False not in known:
+        return Verdict(
+            kind="control not trained",
+            number=untrained.number,
+            reason=untrained.control,
+            ours=ours,
+        )
     kinds: dict[bool | None, Kind] = {True: "holds", None: "undecided", False: "fails"}
-    answer = intervals.every(*(answers[id(each)] for each in several))
+    answer = intervals.every(*known)
     # the comparison that decides: one with this answer, the least certain if all must hold
     deciding = max(
-        (each for each in several if answers[id(each)] is answer),
+        (each for each in several if not each.control and answers[id(each)] is answer),
         key=lambda each: _probability(each) if answer is not False else -_probability(each),
     )
     return Verdict(
@@ -105,6 +112,40 @@ def not_testable(reason: str, ours: str = "") -> Verdict:
 
 def untrained(reason: str, number: str = "", ours: str = "") -> Verdict:
     return Verdict(kind="control not trained", number=number, reason=reason, ours=ours or reason)
+
+
+def slower(
+    name: str,
+    ratio: float,
+    rounds: Sequence[float] = (),
+    span: Sequence[float] = (),
+) -> list[Comparison] | Verdict:
+    """Judge a ratio of times that should be above 1.
+
+    Args:
+        name: what is compared.
+        ratio: the ratio that older rows are judged by, of medians or the median over rounds.
+        rounds: the ratio of every round of timing; its mean has an interval over rounds.
+        span: the lowest and the highest ratio over rounds, of older rows that have no more. A range is no
+            interval: the part is decided only if all rounds are on one side.
+    """
+    if rounds:
+        interval = intervals.mean(rounds)
+        name = f"{name}, mean of {len(rounds)} rounds"
+        return [Comparison(name=name, interval=interval, bound=1.0, above=True)]
+    if not span:
+        side = "above 1" if ratio > 1 else "not above 1"
+        reason = f"{name}: {side}; the row has medians only, and no interval"
+        return counted(ratio > 1, f"{ratio:.3f}", reason, f"{name}: {ratio:.3f}")
+    low, high = span
+    right = True if low > 1 else False if high <= 1 else None
+    said = {
+        True: "above 1 in every round",
+        False: "above 1 in no round",
+        None: "above 1 in some rounds",
+    }
+    number = f"{ratio:.3f} ({low:.3f} to {high:.3f} over rounds)"
+    return counted(right, number, f"{name}: {said[right]}", f"{name}: {number}")
 
 
 def counted(right: bool | None, number: str, reason: str, ours: str = "") -> Verdict:
