@@ -117,6 +117,23 @@ def test_one_layer_and_two():
     assert "C5b" not in variants.holds(rows)
 
 
+def test_one_layer_is_the_control_of_two():
+    """Two layers may be worse than a bigram model because they train worse: that is the claim."""
+    rows = [*learned("flat", 4.0), *learned("two layers", 4.9)]
+    rows += [*learned("4 heads", 3.9), *learned("two layers, 4 heads", 4.9)]
+    for row in rows:
+        row["bigram_loss"] = 4.8
+    assert variants.holds(rows)["C4"].kind == "holds"
+    for row in rows:
+        row["bigram_loss"] = 3.0
+    assert variants.holds(rows)["C4"].kind == "control not trained"
+
+
+def test_variants_at_the_desk_are_those_of_the_claims():
+    names = {case.model for case in variants.cases(SCALES["desk"], [])}
+    assert names == {name for pair in variants.PAIRS for name in pair[:2]}
+
+
 def test_heads_help_up_to_four():
     rows = learned("flat", 4.5, early=5.0)
     for number, loss in zip(variants.NUMBERS, (4.5, 4.3, 4.1, 4.2, 4.4), strict=True):
@@ -141,6 +158,22 @@ def test_frozen_filters(heads, answer):
     rows += [*learned("ones flat", 5.2), *learned("ones 4 heads", 4.7)]
     assert frozen.holds(rows)["C6a"].kind == "holds"
     assert frozen.holds(rows)["C6b"].kind == answer
+
+
+def test_frozen_noise_decides_and_the_trained_model_is_its_control():
+    """The paper's frozen language models have Kaiming noise, whatever ones do."""
+    rows = [*learned("paper flat", 4.5), *learned("frozen flat", 5.2)]
+    rows += [*learned("paper 4 heads", 4.5), *learned("frozen 4 heads", 5.0)]
+    ones = [*learned("ones flat", 5.2), *learned("ones 4 heads", 6.0)]
+    assert frozen.holds(rows + ones)["C6b"].kind == "holds"
+    assert "ones" not in frozen.holds(rows + ones)["C6b"].ours
+    assert frozen.holds(rows)["C6b"].kind == "holds"
+    for row in rows:
+        row["bigram_loss"] = 5.0
+    assert frozen.holds(rows)["C6b"].kind == "holds", "frozen filters may be worse than bigrams"
+    for row in rows:
+        row["bigram_loss"] = 4.0
+    assert "paper flat" in frozen.holds(rows)["C6b"].reason
 
 
 def test_linear_attention_diverges_or_not():
