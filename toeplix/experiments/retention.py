@@ -311,7 +311,7 @@ def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
     }
     if not all(losses.values()):
         return {}
-    best = min(TMM, key=lambda name: statistics.fmean(losses[name, "language"].values()))
+    best = best_tmm(rows)
     control = _unread(rows)
     parts: dict[str, list[Comparison]] = {
         "C9a": [
@@ -329,6 +329,28 @@ def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
         name = f"loss of {best} minus {other}{_theirs(rows, other)}"
         parts[part] = [Comparison(name=name, interval=more, unit="nats", control=control)]
     return decide(parts)
+
+
+def best_tmm(rows: list[RetentionRow]) -> str:
+    """Return the better of the paper's two models, chosen by the encoders' loss on the tuning half.
+
+    Rows of the first protocol have none: the model whose decoders have the lower loss is taken.
+    """
+    tuned_on = {
+        name: [
+            loss
+            for row in rows
+            if (row["part"], row["model"]) == (ENCODER, name)
+            and (loss := row.get("tune_loss")) is not None
+        ]
+        for name in TMM
+    }
+    if all(tuned_on.values()):
+        return min(TMM, key=lambda name: min(tuned_on[name]))
+    reported = {
+        name: task_tuning.by_seed(chosen(rows, name, "language"), "loss").values() for name in TMM
+    }
+    return min(TMM, key=lambda name: statistics.fmean(reported[name]))
 
 
 def _unread(rows: list[RetentionRow]) -> str:
