@@ -87,12 +87,25 @@ def test_copying_in_the_order_of_the_paper():
         ({"hyena": 0.1}, "C12c", "control not trained"),
         ({"narrow": 0.3}, "C12d", "fails"),
         ({"frozen_flat": 0.99}, "C13a", "fails"),
+        ({"frozen_4_heads": 0.99}, "C13a", "holds"),  # the paper: only the flat one cannot
         ({"masked": 0.9}, "C13b", "undecided"),
         ({"toeplitz": 0.95}, "C13b", "holds"),
     ],
 )
 def test_copying_in_another_order(changed, claim, answer):
     assert copying.holds(copied(**changed))[claim].kind == answer
+
+
+def test_harder_copying_at_the_desk_is_without_mamba():
+    """Its scan is slow on a CPU, and no claim is about these tasks."""
+
+    def names(scale, *parts):
+        found = copying.cases(SCALES[scale], [])
+        return {case.model for case in found if case.part in parts}
+
+    harder = ("variable lag", "reversed", "selective")
+    assert names("laptop", *harder) - names("desk", *harder) == {"mamba2"}
+    assert "mamba2" in names("desk", "constant lag")
 
 
 def test_copying_waits_for_all_models():

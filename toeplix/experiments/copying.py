@@ -33,6 +33,7 @@ COMPARED: dict[str, Settings] = {
     "frozen 4 heads": PAPER_HEADS | {"frozen": "random"},
 }
 HARDER_TASK_MODELS = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
+SLOW_ON_CPU = ("mamba2",)  # a scan in PyTorch; not in the harder tasks at scale desk, which no claim needs
 WIDE = {
     "paper": 512,
     "desk": 512,
@@ -83,6 +84,8 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     more = unsettled(scale, ends, [("hyena", "paper flat")])
     found += tuned(_narrow(scale), scale, rows, RATES, undecided=more)
     for name in HARDER_TASK_MODELS:
+        if scale.name == "desk" and name in SLOW_ON_CPU:
+            continue
         lagged = _lagged(scale, name, "variable lag")
         found += tuned([lagged], scale, rows, RATES)
         rate = best_rate(lagged, scale, rows, RATES)
@@ -175,20 +178,20 @@ def _order(
 
 
 def _trainable(here: dict[str, list[TaskRow]]) -> dict[str, list[Comparison]]:
-    """Frozen filters do not reach TARGET_ACCURACY, and the flat TMM has the largest area of all."""
+    """The frozen flat TMM does not reach TARGET_ACCURACY; the trained one has the largest area of all.
+
+    The paper says nothing of how well frozen filters with heads copy in the end.
+    """
     flat = here["paper flat"]
-    frozen = [
-        Comparison(
-            name=f"accuracy of {name}",
-            interval=intervals.mean([row["accuracy"] for row in here[name]]),
-            bound=TARGET_ACCURACY,
-            control=accuracies.untrained(flat),
-        )
-        for name in ("frozen flat", "frozen 4 heads")
-    ]
+    frozen = Comparison(
+        name="accuracy of frozen flat",
+        interval=intervals.mean([row["accuracy"] for row in here["frozen flat"]]),
+        bound=TARGET_ACCURACY,
+        control=accuracies.untrained(flat),
+    )
     rivals = [name for name in here if name not in ("paper flat", "toeplitz")]
     faster = [compare(here[name], flat, f"{name} minus paper flat") for name in rivals]
-    return {"C13a": frozen, "C13b": [each for each in faster if each is not None]}
+    return {"C13a": [frozen], "C13b": [each for each in faster if each is not None]}
 
 
 def _best(here: dict[str, list[TaskRow]]) -> str:
