@@ -235,12 +235,47 @@ def test_linear_attention_diverges_or_not():
     assert linear.holds(fast)["C7a"].kind == "fails"
 
 
-def test_windows_in_both_readings():
-    rows = [row for name in windowed.TOEPLITZ for row in learned(name, 4.2)]
-    rows += [*learned("window n/2", 4.5), *learned("llama", 4.4)]
-    assert windowed.holds(rows)["C3"].kind == "holds"
-    rows = [row for row in rows if row["model"] != "llama"] + learned("llama", 4.0)
-    assert windowed.holds(rows)["C3"].kind == "fails", "the published one was full attention"
+def windows(**losses):
+    """The paper's models at the compute of windowed attention, worse at equal width."""
+    found = {"paper flat": 4.2, "paper 4 heads": 4.3, "llama": 4.0}
+    found |= {name: 4.5 for name in windowed.WINDOWS}
+    found |= {name.replace("_", " "): loss for name, loss in losses.items()}
+    rows = [row for name, loss in found.items() for row in learned(name, loss, part="compute")]
+    for name, loss in found.items():
+        rows += learned(name, loss + 0.5 * name.startswith("paper"))
+    return rows
+
+
+def test_windows_at_equal_compute():
+    """The paper's TMM is twice as wide as attention, and need not be better than full attention."""
+    found = windowed.holds(windows())["C3"]
+    assert found.kind == "holds"
+    assert "llama" not in found.ours
+    assert all(name in found.ours for name in windowed.WINDOWS)
+    better = [row for row in windows() if row["model"] != "window n/2"]
+    better += learned("window n/2", 4.0, part="compute")
+    assert windowed.holds(better)["C3"].kind == "fails"
+    tied = {"paper_flat": 4.3, "paper_4_heads": 4.4, "masked": 4.1, "hyena": 4.5, "mamba2": 4.5}
+    both = windows(paper_flat=4.3) + costs(**tied, llama=4.0)
+    assert windowed.holds(both)["C3"].kind == training.holds(both)["C2"].kind == "holds"
+
+
+def test_windows_at_equal_width_only_cannot_show_the_claim():
+    rows = [row for row in windows() if row["part"] == ""]
+    assert windowed.holds(rows)["C3"].kind == "not testable here"
+    assert "equal compute" in windowed.holds(rows)["C3"].reason
+
+
+def test_windows_at_the_desk_reuse_the_runs_of_training():
+    """TMM and full attention have the widths, steps, rates and seeds of training's equal compute."""
+    desk = SCALES["desk"]
+    mine, theirs = collected(windowed, desk), collected(training, desk)
+    shared = [case for case in mine if case.model in (*windowed.TMM, "llama")]
+    assert trained_once(shared) <= trained_once(theirs)
+    assert {case.steps for case in mine} == {600, 3000}
+    assert {case.dim for case in mine if case.model in windowed.WINDOWS} == {desk.dim}
+    wide = {case.dim for case in mine if case.model in windowed.TMM and case.part == "compute"}
+    assert min(wide) > desk.dim
 
 
 def test_throughput_in_every_round():
