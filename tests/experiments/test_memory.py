@@ -6,6 +6,7 @@ import pytest
 
 from toeplix.experiments import SCALES, capacity, copying, recall, retention
 from toeplix.experiments.engine import accuracies
+from toeplix.experiments.engine import rows as stored
 from toeplix.experiments.engine.task_training import area
 from toeplix.experiments.engine.task_tuning import by_seed, effort, groups
 
@@ -292,6 +293,23 @@ def test_retention_grows_and_is_highest():
         "no decoder reads more than two of eight tokens"
     )
     assert retention.holds([]) == {}
+
+
+def test_retention_at_the_desk_has_what_the_claim_names():
+    desk, found = SCALES["desk"], {}
+    for _ in range(10):
+        rows = list(found.values())
+        for case in retention.cases(desk, rows):
+            loss = 4.0 + 0.1 * len(case.model) + 1e-3 * (case.seed * len(case.model) % 5)
+            numbers = {"loss": loss, "tune_loss": abs(case.encoder_lr - 6e-3), "accuracy": 0.1}
+            found[stored.key(stored.record(case))] = stored.record(case) | numbers
+    rows = list(found.values())
+    assert {row["model"] for row in rows} == {"paper flat", "paper 4 heads", "hyena", "mamba2"}
+    assert {row["training"] for row in rows} == {"untrained", "language"}
+    assert {row["part"] for row in rows} == {"matched", "encoder", "control"}
+    assert {row["steps"] for row in rows} == {3000}
+    assert set(retention.control_losses(rows)) == set(desk.seeds)
+    assert set(retention.holds(rows)) == {"C9a", "C9b", "C9c"}
 
 
 def test_bits_are_counted_from_a_decoder_without_a_state():
