@@ -238,7 +238,7 @@ def test_linear_attention_diverges_or_not():
 def windows(**losses):
     """The paper's models at the compute of windowed attention, worse at equal width."""
     found = {"paper flat": 4.2, "paper 4 heads": 4.3, "llama": 4.0}
-    found |= {name: 4.5 for name in windowed.WINDOWS}
+    found |= dict.fromkeys(windowed.WINDOWS, 4.5)
     found |= {name.replace("_", " "): loss for name, loss in losses.items()}
     rows = [row for name, loss in found.items() for row in learned(name, loss, part="compute")]
     for name, loss in found.items():

@@ -2,11 +2,12 @@
 
 The models are those of the `training` experiment at equal width, at their best learning rate, with all
 seeds; models that are already trained are reused. The claim compares the paper's flat TMM, the one that
-the paper evaluates, with Hyena; this library's "toeplitz" has a gate and is shown beside them. Tasks are evaluated if their published data files are
-found in $TOEPLIX_BENCHMARKS; without it only the validation text is evaluated. Models trained on a few
-hundred thousand tokens can be expected to score near chance level, so every score is given as the number
-of standard errors above chance. The chance level is the best of three baselines: guessing among the
-choices, a null model with empty completions (`toeplix.evaluation.null_model`), and untrained models.
+the paper evaluates, with Hyena; this library's "toeplitz" has a gate and is shown beside them. Tasks are
+evaluated if their published data files are found in $TOEPLIX_BENCHMARKS; without it only the validation
+text is evaluated. Models trained on a few hundred thousand tokens can be expected to score near chance
+level, so every score is given as the number of standard errors above chance. The chance level is the best
+of three baselines: guessing among the choices, a null model with empty completions
+(`toeplix.evaluation.null_model`), and untrained models.
 """
 
 import contextlib

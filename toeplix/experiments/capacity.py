@@ -174,7 +174,9 @@ def _undecided_frozen(scale: Scale, rows: list[TaskRow], lengths: list[int]) -> 
     pairs = [pair for several in FROZEN_PAIRS.values() for pair in several]
     found: set[str] = set()
     for length in lengths:
-        here = {group[0]["model"]: group for group in groups(rows, part="equal width", context=length)}
+        here = {
+            group[0]["model"]: group for group in groups(rows, part="equal width", context=length)
+        }
         open_pairs = [pair for pair in pairs if not _ceiling([here.get(name, []) for name in pair])]
         found |= unsettled(scale, here, open_pairs, "accuracy")
     return found

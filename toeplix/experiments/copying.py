@@ -33,7 +33,9 @@ COMPARED: dict[str, Settings] = {
     "frozen 4 heads": PAPER_HEADS | {"frozen": "random"},
 }
 HARDER_TASK_MODELS = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
-SLOW_ON_CPU = ("mamba2",)  # a scan in PyTorch; not in the harder tasks at scale desk, which no claim needs
+SLOW_ON_CPU = (
+    "mamba2",
+)  # a scan in PyTorch; not in the harder tasks at scale desk, which no claim needs
 WIDE = {
     "paper": 512,
     "desk": 512,

@@ -1,9 +1,9 @@
 """Frozen filters (Figure S2, left): the cost of not training filters, without and with heads.
 
 The paper's model with trained filters, with filters frozen at their initialisation (Kaiming noise), and
-with filters frozen at ones (a running sum), each flat and with 4 heads. The paper's frozen language models
-have noise, so noise decides the claim; ones are measured beside it. The control is the trained model: frozen
-models may be bad because they are frozen.
+with filters frozen at ones (a running sum), each flat and with 4 heads. The paper's frozen language
+models have noise, so noise decides the claim; ones are measured beside it. The control is the trained
+model: frozen models may be bad because they are frozen.
 """
 
 from dataclasses import replace

@@ -2,8 +2,8 @@
 
 The published table is plotted hollow. It was computed by a routine with a sign error, and its large
 indices are those of filters initialised with noise: see `toeplix spectrum --errata`. The filters of our
-default model have index 0 at initialisation, so it is trained as well. Filters of a language model that is
-not better than a bigram model are still near their initialisation, and decide nothing.
+default model have index 0 at initialisation, so it is trained as well. Filters of a language model that
+is not better than a bigram model are still near their initialisation, and decide nothing.
 """
 
 import statistics

@@ -6,10 +6,10 @@ steps that the control needed, and at least MIN_STEPS; on a setting that the con
 are not trained, and nothing is concluded. A run ends as soon as it reaches the target accuracy.
 
 Settings change one size at a time: the number of pairs, the width, the length (more positions for the
-same pairs). The learning rates of the other models are tuned at the middle setting, with all seeds. The other
-settings have one seed: other widths are tuned around the rate of the middle one, other numbers of pairs and
-lengths keep it. Mamba 2 is left out at scale desk: without its CUDA kernels a step of it takes four to eight
-times as long as one of another model.
+same pairs). The learning rates of the other models are tuned at the middle setting, with all seeds. The
+other settings have one seed: other widths are tuned around the rate of the middle one, other numbers of
+pairs and lengths keep it. Mamba 2 is left out at scale desk: without its CUDA kernels a step of it takes
+four to eight times as long as one of another model.
 """
 
 from dataclasses import dataclass, replace

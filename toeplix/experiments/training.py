@@ -10,9 +10,9 @@ a reference scan in PyTorch, whose memory is not that of the model.
 "hyena" is this library's: 9 filter features. At equal width it is compared with the paper's (3 features)
 and its authors' (33 features, sines of frequency 14, filters with a learning rate of their own).
 
-The part "rates" has the paper's models at their best learning rate and at both neighbours among those tried,
-with all seeds: the range of the losses says how much the learning rate matters. Its runs have the steps of
-runs that choose a learning rate, which at scale desk are a fifth of the others.
+The part "rates" has the paper's models at their best learning rate and at both neighbours among those
+tried, with all seeds: the range of the losses says how much the learning rate matters. Its runs have the
+steps of runs that choose a learning rate, which at scale desk are a fifth of the others.
 """
 
 import math
@@ -44,7 +44,7 @@ from toeplix.experiments.engine.thresholds import SIMILAR_LOSS, SMALL_RANGE
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C1", "C2", "C8"), False
-COST = "50 minutes on two shared cores with --jobs 2; at scale desk 2 hours"
+COST = "50 minutes on two shared cores with --jobs 2; at scale desk 88 runs, 3 core hours"
 ANCHOR = "hyena"
 COSTS: dict[str, equal_cost.Cost] = {"compute": equal_cost.compute, "memory": equal_cost.memory}
 EQUAL_COST_MODELS = (

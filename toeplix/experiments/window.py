@@ -1,14 +1,14 @@
 """Windowed attention (Figure S3): Toeplitz mixers against attention to the last l positions.
 
-Windows are n/8, n/4 and n/2 (64, 128 and 256 of the paper's 512). The paper compares at equal compute, with
-TMM twice as wide as attention: in the part "compute" every model has the width at which it needs the FLOPs
-of windowed attention of n/2 at the scale's width, and this part decides. TMM has the same width in the part
-of that name of `training`, whose runs are reused. At equal width all models are shown at scales other than
-desk.
+Windows are n/8, n/4 and n/2 (64, 128 and 256 of the paper's 512). The paper compares at equal compute,
+with TMM twice as wide as attention: in the part "compute" every model has the width at which it needs the
+FLOPs of windowed attention of n/2 at the scale's width, and this part decides. TMM has the same width in
+the part of that name of `training`, whose runs are reused. At equal width all models are shown at scales
+other than desk.
 
-The published "l = n/2" was full causal attention: in its library a query sees its own bucket and the whole
-bucket before it, which at l = n/2 is the whole context. The paper does not claim that TMM is better than full
-attention (C2 says the opposite), so "llama" is shown and decides nothing.
+The published "l = n/2" was full causal attention: in its library a query sees its own bucket and the
+whole bucket before it, which at l = n/2 is the whole context. The paper does not claim that TMM is better
+than full attention (C2 says the opposite), so "llama" is shown and decides nothing.
 """
 
 from dataclasses import replace
@@ -25,7 +25,8 @@ from toeplix.experiments.training import DESK
 
 CLAIMS, MEASURES_TIME = ("C3",), False
 COST = (
-    "25 minutes on two cores with --jobs 2, less after `training`; at scale desk 1 hour after it"
+    "25 minutes on two cores with --jobs 2, less after `training`; at scale desk, after `training`, "
+    "18 to 27 new runs, 0.8 to 1.4 core hours"
 )
 FRACTIONS = (8, 4, 2)
 WINDOWS = tuple(f"window n/{fraction}" for fraction in FRACTIONS)
@@ -79,7 +80,9 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     curves.ends(axes[2], at_best(rows, part), title="final losses", width=True)
     if published:
         curves.published(axes[3], published)
-    text = "True windows, and full attention: validation loss of each model at its best learning rate."
+    text = (
+        "True windows, and full attention: validation loss of each model at its best learning rate."
+    )
     return curves.compose(drawing, text)
 
 
