@@ -30,7 +30,6 @@ COST = "8 minutes on two cores with --jobs 2; `symbols` and `filters` reuse its 
 class IndexRow(FilterRow, total=False):
     """A row of filters, with what tells whether its language model is trained."""
 
-    settings: models.Settings
     vocab: int
     batch: int
     steps: int
@@ -217,7 +216,9 @@ def _tokens_per_parameter(row: IndexRow) -> float:
     from toeplix.architectures import parameters
 
     sizes = {"dim": row["dim"], "depth": row["depth"], "context": row["context"]}
-    size = parameters(models.model(row["settings"], vocab=row["vocab"], **sizes))
+    # settings of rows of earlier versions may leave out what was the default then
+    settings = trained_filters.INITIALISATIONS[row["model"]]
+    size = parameters(models.model(settings, vocab=row["vocab"], **sizes))
     return row["steps"] * row["batch"] * row["context"] / size
 
 
