@@ -57,15 +57,17 @@ def made(
         "context": 101,
         "seed": seed,
         "accuracy": accuracy,
+        "loss": 4.0,
+        "bigram_loss": 4.5,
         "filters": entries,
         "composed": dict.fromkeys(parts, total),
     }
 
 
-def decided(language: int, copy: int, coder: int, accuracy: float = 1.0):
+def decided(language: int, copy: int, coder: int, accuracy: float = 1.0, **other: object):
     found = []
     for seed in range(3):
-        found += [made("language", [language, language - seed], seed=seed)]
+        found += [made("language", [language, language - seed], seed=seed) | other]
         found += [made("copy", [copy, copy - seed], accuracy=accuracy, seed=seed)]
         found += [made("autoencoder", [coder, coder - seed], accuracy=0.96, seed=seed)]
     return index.holds(found)
@@ -77,6 +79,9 @@ def test_claims_on_indices():
     assert decided(0, 0, -50)["C15b"].kind == "fails"
     # about 6.5 of a hundred: the interval has both
     assert decided(-6, -40, -50)["C15a"].kind == "undecided"
+    said = decided(-50, -40, -50, bigram_loss=3.9)["C15a"]
+    assert said.kind == "control not trained", "a bigram model is better than the language model"
+    assert "3.90" in said.reason
     assert decided(0, -40, -50, accuracy=0.5)["C16a"].kind == "control not trained"
     assert decided(0, -40, -50, accuracy=0.3)["C15b"].kind == "control not trained"
     assert index.holds([made("language", [0])]) == {}
@@ -85,6 +90,32 @@ def test_claims_on_indices():
         "autoencoder, d=64 encoder",
         "autoencoder, d=64 decoder",
     ]
+
+
+def test_older_language_models_need_a_token_per_parameter():
+    """Rows that were measured without the bigram model have their steps and sizes."""
+    settings = {"arch": "toeplitz", "init": "paper"}  # without fields that had another default
+    sizes = {"settings": settings, "vocab": 500, "depth": 2, "batch": 8}
+    found = [
+        made(task, [-50, -50 - seed], accuracy=1.0, seed=seed) | sizes
+        for task in ("language", "copy", "autoencoder")
+        for seed in range(3)
+    ]
+    for row in found:
+        del row["bigram_loss"]
+    short, long = ([row | {"steps": steps} for row in found] for steps in (20, 2000))
+    assert "0.1 tokens per parameter" in index.holds(short)["C15a"].reason
+    assert index.holds(long)["C15a"].kind == "fails"
+
+
+def test_a_language_model_is_measured_beside_a_bigram_model(tmp_path):
+    texts = tmp_path / "texts.jsonl"
+    parts = (ROOT / "README.md").read_text().split("\n\n")
+    texts.write_text("".join(json.dumps({"text": part}) + "\n" for part in parts if part.strip()))
+    scale = replace(SCALES["smoke"], data=str(texts), vocab=300, val_fraction=0.5, steps=2)
+    case = next(case for case in trained_filters.cases(scale, []) if case.task == "language")
+    found = index.measure(case, tmp_path)
+    assert 0 < found["bigram_loss"] < found["loss"], "after two steps"
 
 
 def test_perfect_copying_with_invertible_filters_would_refute():

@@ -33,6 +33,9 @@ COMPARED: dict[str, Settings] = {
     "frozen 4 heads": PAPER_HEADS | {"frozen": "random"},
 }
 HARDER_TASK_MODELS = ("toeplitz", "paper flat", "hyena", "mamba2", "llama")
+SLOW_ON_CPU = (
+    "mamba2",
+)  # a scan in PyTorch; not in the harder tasks at scale desk, which no claim needs
 WIDE = {
     "paper": 512,
     "desk": 512,
@@ -83,6 +86,8 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     more = unsettled(scale, ends, [("hyena", "paper flat")])
     found += tuned(_narrow(scale), scale, rows, RATES, undecided=more)
     for name in HARDER_TASK_MODELS:
+        if scale.name == "desk" and name in SLOW_ON_CPU:
+            continue
         lagged = _lagged(scale, name, "variable lag")
         found += tuned([lagged], scale, rows, RATES)
         rate = best_rate(lagged, scale, rows, RATES)
@@ -152,7 +157,7 @@ def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
 def _order(
     rows: list[TaskRow], here: dict[str, list[TaskRow]]
 ) -> dict[str, list[Comparison] | Verdict]:
-    best = max(TMM, key=lambda name: _mean(here[name]))
+    best = _best(here)
     llama, hyena, tmm = here["llama"], here["hyena"], here[best]
     # the widest Hyena, and the narrowest TMM
     wide, narrow = _at_end(rows, "hyena"), _at_end(rows, "paper flat")
@@ -175,20 +180,30 @@ def _order(
 
 
 def _trainable(here: dict[str, list[TaskRow]]) -> dict[str, list[Comparison]]:
-    """Frozen filters do not reach TARGET_ACCURACY, and the flat TMM has the largest area of all."""
+    """The frozen flat TMM does not reach TARGET_ACCURACY; the trained one has the largest area of all.
+
+    The paper says nothing of how well frozen filters with heads copy in the end.
+    """
     flat = here["paper flat"]
-    frozen = [
-        Comparison(
-            name=f"accuracy of {name}",
-            interval=intervals.mean([row["accuracy"] for row in here[name]]),
-            bound=TARGET_ACCURACY,
-            control=accuracies.untrained(flat),
-        )
-        for name in ("frozen flat", "frozen 4 heads")
-    ]
+    frozen = Comparison(
+        name="accuracy of frozen flat",
+        interval=intervals.mean([row["accuracy"] for row in here["frozen flat"]]),
+        bound=TARGET_ACCURACY,
+        control=accuracies.untrained(flat),
+    )
     rivals = [name for name in here if name not in ("paper flat", "toeplitz")]
     faster = [compare(here[name], flat, f"{name} minus paper flat") for name in rivals]
-    return {"C13a": frozen, "C13b": [each for each in faster if each is not None]}
+    return {"C13a": [frozen], "C13b": [each for each in faster if each is not None]}
+
+
+def _best(here: dict[str, list[TaskRow]]) -> str:
+    """Return the better of the paper's two models, chosen on the batches that are not reported.
+
+    Rows of the first protocol have none: the model with the larger reported area is taken.
+    """
+    if all("tune_solved" in row for name in TMM for row in here[name]):
+        return min(TMM, key=lambda name: task_tuning.effort(here[name]))
+    return max(TMM, key=lambda name: _mean(here[name]))
 
 
 def _mean(rows: list[TaskRow]) -> float:
