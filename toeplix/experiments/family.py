@@ -36,7 +36,7 @@ from toeplix.experiments.engine.text_training import (
     TextRow,
     at_best,
     best_rate,
-    rates_tried,
+    rates_of,
 )
 
 CLAIMS: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ def _longer(scale: Scale, known: Mapping[str, float], rows: list[TextRow], part:
             continue
         both = (known[name], known[name] / 2)
         first = Case.of(here, name, COMPARED[name], part=part, lr=0.0, seed=scale.seeds[0])
-        tried = rates_tried(rows, first)
+        tried = rates_of(rows, first)
         wanted = [(rate, scale.seeds[0]) for rate in both]
         if set(both) <= set(tried):
             better = min(both, key=lambda rate: tried[rate])

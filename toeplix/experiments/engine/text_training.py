@@ -185,7 +185,7 @@ def tuned(
             continue
         make = partial(Case.of, scale, name, settings, **other)
         first = _tuning_case(scale, name, settings, **other)
-        tried = rates_tried(rows, first)
+        tried = rates_of(rows, first)
         for lr in tuning.rates(_grid(scale, center), tried) if scale.rates else ():
             found.append(replace(first, lr=lr))
         rate = best_rate(rows, name, settings, scale, near=center, **other)
@@ -294,7 +294,20 @@ def unsettled(
     return found
 
 
-def rates_tried(rows: Sequence[TextRow], case: Case) -> dict[float, float]:
+def rates_tried(
+    rows: Sequence[TextRow], name: str, scale: Scale, part: str = "", **other: Any
+) -> dict[float, float]:
+    """Return tuning losses of a model with the first seed by learning rate.
+
+    `other` are fields of the cases that differ from the scale's.
+    """
+    case = _tuning_case(scale, name, {}, **({"part": part} | other))
+    mine = [row for row in rows if row["model"] == name]
+    # the name of a model stands for its settings
+    return rates_of([{**row, "settings": case.settings} for row in mine], case)  # type: ignore[typeddict-unknown-key]
+
+
+def rates_of(rows: Sequence[TextRow], case: Case) -> dict[float, float]:
     """Return tuning losses of a case with its seed by learning rate; of diverged runs, infinity."""
     return {
         row["lr"]: tuning_level(row)
@@ -327,7 +340,7 @@ def best_rate(
     if not scale.rates:
         return models.published_rate(settings)
     first = _tuning_case(scale, name, settings, **({"part": part} | other))
-    return tuning.best(_grid(scale, near), rates_tried(rows, first))
+    return tuning.best(_grid(scale, near), rates_of(rows, first))
 
 
 def at_best(
