@@ -15,11 +15,15 @@ import torch
 
 from toeplix.experiments.engine import corpora, intervals, models, style, trained_filters
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.curves import MIN_TOKENS_PER_PARAMETER
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.thresholds import LARGE_INDEX, NEAR_ZERO, PERFECT_ACCURACY
+from toeplix.experiments.engine.thresholds import (
+    LARGE_INDEX,
+    MIN_TOKENS_PER_PARAMETER,
+    NEAR_ZERO,
+    PERFECT_ACCURACY,
+)
 from toeplix.experiments.engine.trained_filters import Case, FilterRow, chosen, groups, unlearned
 from toeplix.experiments.engine.verdicts import Comparison, counted, decide, untrained
 
