@@ -74,7 +74,7 @@ def kinds(found):
 
 def test_copying_in_the_order_of_the_paper():
     found = kinds(copying.holds(copied()))
-    assert found == dict.fromkeys(["C12a", "C12b", "C12c", "C12d", "C13a", "C13b"], "holds")
+    assert found == dict.fromkeys(["C12a", "C12b", "C12c", "C12d", "C13a", "C13b", "C13c"], "holds")
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,23 @@ def test_copying_in_the_order_of_the_paper():
         ({"narrow": 0.3}, "C12d", "fails"),
         ({"frozen_flat": 0.99}, "C13a", "fails"),
         ({"frozen_4_heads": 0.99}, "C13a", "holds"),  # the paper: only the flat one cannot
+        ({"frozen_4_heads": 0.89}, "C13c", "fails"),
+        ({"llama": 0.2}, "C13c", "control not trained"),
         ({"masked": 0.9}, "C13b", "undecided"),
         ({"toeplitz": 0.95}, "C13b", "holds"),
     ],
 )
 def test_copying_in_another_order(changed, claim, answer):
     assert copying.holds(copied(**changed))[claim].kind == answer
+
+
+def test_copying_at_the_desk_is_evaluated_a_hundred_times():
+    """Every 6 steps; rows of scale laptop keep their 50 evaluations."""
+
+    def counts(scale):
+        return {case.evaluations for case in copying.cases(SCALES[scale], [])}
+
+    assert (counts("desk"), counts("laptop"), counts("paper")) == ({100}, {50}, {100})
 
 
 def test_harder_copying_at_the_desk_is_without_mamba():
@@ -113,7 +124,7 @@ def test_copying_waits_for_all_models():
     assert copying.holds([]) == {}
     assert copying.holds(solved("llama", 0.9, part="constant lag")) == {}
     without = [row for row in copied() if row["part"] != "narrow"]
-    assert set(copying.holds(without)) == {"C12a", "C12b", "C12c", "C13a", "C13b"}
+    assert set(copying.holds(without)) == {"C12a", "C12b", "C12c", "C13a", "C13b", "C13c"}
     two = [row | {"dim": 2} if row["dim"] == 8 else row for row in copied()]
     assert copying.holds(two)["C12d"].kind == "not testable here", "two channels say nothing"
 

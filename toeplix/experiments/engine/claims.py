@@ -139,8 +139,9 @@ CLAIMS = dict(
         _claim(
             "C13",
             "Fig. 5",
-            ("copying", "Models with frozen filters do not learn to copy."),
+            ("copying", "The flat model with frozen filters does not learn to copy."),
             ("copying", "The flat TMM learns to copy fastest of all models."),
+            ("copying", "With frozen filters and heads, copying is slower than the Transformer's."),
         ),
         _claim(
             "C14",

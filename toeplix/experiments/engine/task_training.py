@@ -34,7 +34,7 @@ from toeplix.training.schedule import rate
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-EVALUATIONS = 50  # validation evaluations per run
+EVALUATIONS = 50  # validation evaluations per run, unless a case says otherwise
 PERFECT_ACCURACY = 0.999  # accuracy at which a run ends early
 FIRST_VAL_SEED = 2**32  # first seed of the reported validation batches
 FIRST_TUNE_SEED = 2**33  # first seed of the validation batches that choose learning rates
@@ -65,6 +65,11 @@ class Case(text_runs.Sized):
     def stop_at(self) -> float:
         """The accuracy at which a run ends early."""
         return PERFECT_ACCURACY
+
+    @property
+    def evaluations(self) -> int:
+        """The number of validation evaluations of a run."""
+        return EVALUATIONS
 
     @classmethod
     def at(cls, scale: Scale, sizes: Sizes, name: str, settings: Settings, **other: Any) -> "Self":
@@ -206,6 +211,7 @@ def learn(model: Network, case: Case, work: Path) -> TaskFound:
         looked,
         tuned_on,
         stop_at=case.stop_at,
+        evaluations=case.evaluations,
     )
     double = 2 if task.auto else 1
     found: dict[str, object] = {**learned}
@@ -224,11 +230,12 @@ def fit(
     held: Sequence[Batch],
     tune: Sequence[Batch] = (),
     stop_at: float = PERFECT_ACCURACY,
+    evaluations: int = EVALUATIONS,
 ) -> LearningFound:
     """Train with AdamW, warmup and linear decay, as in `toeplix.training.loop`, on `batch(step)`.
 
-    Loss and accuracy are measured on `held` and, for the choice of a learning rate, on `tune`. Training
-    ends early at the accuracy `stop_at` on `held`.
+    Loss and accuracy are measured `evaluations` times on `held` and, for the choice of a learning rate,
+    on `tune`. Training ends early at the accuracy `stop_at` on `held`.
     """
     sizes: dict[str, Any] = {"steps": case.steps, "lr": case.lr, "warmup": case.warmup}
     recipe = Run(**({"data": "tasks"} | sizes | case.recipe))
@@ -259,7 +266,7 @@ def fit(
             loss.backward()
             nn.utils.clip_grad_norm_(weights, recipe.max_grad_norm)
             optimizer.step()
-            if (step + 1) % max(1, case.steps // EVALUATIONS) == 0 or step + 1 == case.steps:
+            if (step + 1) % max(1, case.steps // evaluations) == 0 or step + 1 == case.steps:
                 nats, right = score(model, held)
                 curve.append([step + 1, round(nats, 5), round(right, 4)])
                 if tune:

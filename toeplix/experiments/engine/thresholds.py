@@ -63,8 +63,8 @@ CLAIMED_FLOPS_RATIO = Threshold(
 EQUAL_AREAS = Threshold(
     0.05,
     "C12: difference of areas below which two models learn equally fast",
-    "The area is the mean accuracy over a run with 50 evaluations; two runs that differ by two "
-    "evaluations differ by 0.04.",
+    "The area is the mean accuracy over a run with 50 evaluations (100 at scale desk); two runs that "
+    "differ by two of 50 evaluations differ by 0.04.",
 )
 MIN_NARROW = Threshold(
     8,
