@@ -15,9 +15,9 @@ IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": partial(nn.functional.silu, inplace=True),
     "gelu": torch.ops.aten.gelu_.default,
 }
-# Without gradients, to bound the memory of the hidden layer in prefill: 4 MiB at the default width, which
+# Without gradients, to bound the memory of the hidden layer in prefill: 8 MiB at the default width, which
 # the C library hands out again at the next chunk and does not return to the operating system.
-CHUNK_POSITIONS = 512
+CHUNK_POSITIONS = 1024
 
 
 class ChannelMixer(nn.Sequential):

@@ -75,4 +75,4 @@ function histogram(found, part, log) {
   return element("figure", { className: "panel" }, picture, ends, element("figcaption", {}, element("b", { textContent: found.name.startsWith(`${part}.`) ? found.name.slice(part.length + 1) : found.name, title: found.name }), element("br"), words, ...odd));
 }
 
-const percent = (part) => (part >= 0.0995 ? `${(100 * part).toFixed(0)} %` : `${(100 * part).toPrecision(1)} %`);
+const percent = (part) => (part >= 0.095 ? `${(100 * part).toFixed(0)} %` : `${(100 * part).toPrecision(1)} %`);
