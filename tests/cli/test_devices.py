@@ -19,6 +19,7 @@ PLACED = {  # commands with both options, and arguments that would take long if 
     "eval": ["nowhere"],
     "probe": ["nowhere"],
     "bench ops": [],
+    "bench recurrent": [],
     "bench prefill": [],
     "bench decode": [],
     "bench training": [],

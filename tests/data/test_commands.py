@@ -73,7 +73,13 @@ def test_help_teaches(toeplix):
     status, out, _ = toeplix("data", "build", "--help")
     assert status == 0
     out = " ".join(out.replace("│", " ").split())
-    for word in ("python", "fineweb-edu", "--val-fraction", "the same command resumes", "form feed"):
+    for word in (
+        "python",
+        "fineweb-edu",
+        "--val-fraction",
+        "the same command resumes",
+        "form feed",
+    ):
         assert word in out
 
 

@@ -95,6 +95,7 @@ BASES: dict[str, Base] = {
     "explore": Base(positional=["."], options=["--port", "0"], fixtures=["run"], **_SERVER),
     "demo": Base(options=["--out", "new", "--steps", "2"], patience=2, share=0.03),
     "bench ops": Base(options=split("--quick --seconds 0.01 --threads 1"), patience=2, share=0.03),
+    "bench recurrent": Base(options=split("--seconds 0.01 --threads 1"), patience=2, share=0.03),
     "bench prefill": Base(positional=["16"], options=_TINY, share=0.1),
     "bench decode": Base(positional=["16"], options=_TINY, share=0.1),
     "bench training": Base(

@@ -104,6 +104,17 @@ def test_decoding_rows(monkeypatch):
     assert decoding.decoding_table(rows).row_count == 2
 
 
+def test_recurrent_products_alone(monkeypatch):
+    """The command's document has the tables that `bench ops` has too."""
+    monkeypatch.setattr(recurrent, "CASES", (recurrent.Case(1, 64, 4, 1),))
+    monkeypatch.setattr(recurrent, "growth_rows", lambda seconds: [])
+    monkeypatch.setattr(recurrent, "recurrent_memory_rows", lambda: iter(()))
+    found = recurrent.run(Console(quiet=True), seconds=0)
+    assert found["benchmark"] == "recurrent"
+    assert [row["backward"] for row in found["beside_fft"]] == [False, True]
+    assert found["growth"] == found["memory"] == []
+
+
 def test_recurrent_rows_and_their_tables(monkeypatch):
     monkeypatch.setattr(recurrent, "CASES", (recurrent.Case(1, 40, 4, 2, asked=1.0),))
     monkeypatch.setattr(recurrent, "GROWTH_ELEMENTS", 2**10)

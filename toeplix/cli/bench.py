@@ -8,6 +8,7 @@ from toeplix.cli import bench_models, bench_operators
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "ops": bench_operators.ops,
+    "recurrent": bench_operators.recurrent,
     "prefill": bench_models.prefill,
     "decode": bench_models.decode,
     "training": bench_models.training,

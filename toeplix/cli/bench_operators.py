@@ -1,4 +1,4 @@
-"""`toeplix bench ops`, `spectrum` and `data`: operators, certified indices and token stores."""
+"""`toeplix bench ops`, `recurrent`, `spectrum` and `data`: operators, indices and token stores."""
 
 from typing import Annotated
 
@@ -62,6 +62,27 @@ def ops(
     most = operator.QUICK_ELEMENTS if quick else 2**62 if full else operator.DEFAULT_ELEMENTS
     with defaults(device, dtype):
         found = operator.run(console, most=most, seconds=seconds)
+    report(found, out, overwrite)
+
+
+def recurrent(
+    seconds: Annotated[
+        float,
+        typer.Option(min=0.01, max=MAX_AMOUNT, help="Time for each contender at each size."),
+    ] = 1.0,
+    threads: Threads = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    device: DeviceOption = "auto",
+    dtype: BenchDtype = "auto",
+) -> None:
+    """Compare products with recurrent filters with the FFT path: time, growth and peak memory."""
+    from toeplix.profiling.bench import recurrent as products
+
+    console = bench_console(threads)
+    check_out(out, overwrite)
+    with defaults(device, dtype):
+        found = products.run(console, seconds=seconds)
     report(found, out, overwrite)
 
 

@@ -64,10 +64,7 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
     console.print(summary_table(rows))
     memory = list(memory_rows())
     console.print(memory_table(memory))
-    beside = recurrent.recurrent_rows(console, most=most, seconds=seconds)
-    growth = recurrent.growth_rows(seconds=seconds)
-    held = list(recurrent.recurrent_memory_rows())
-    console.print(*recurrent.recurrent_tables(beside, growth, held))
+    recurrences = recurrent.measure(console, most=most, seconds=seconds)
     lookups = lookup.lookup_rows(
         console, lengths=tuple(t for t in lookup.LENGTHS if 512 * t <= most)
     )
@@ -79,7 +76,7 @@ def run(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
         "machine": machine,
         "operator": rows,
         "memory": memory,
-        "recurrent": {"beside_fft": beside, "growth": growth, "memory": held},
+        "recurrent": recurrences,
         "lookup": lookups,
         "decoding": decoding,
     }

@@ -42,6 +42,21 @@ GROWTH_TIMES = (2048, 8192, 32768, 131072, 262144)
 GROWTH_ELEMENTS = 2**22  # elements of x in every row of the growth table
 
 
+def run(console: Console, *, seconds: float) -> dict[str, Any]:
+    """Measure, print tables to `console`, and return the results as a JSON document."""
+    machine = timing.describe_machine() | timing.machine_limits()._asdict()
+    found = measure(console, most=2**62, seconds=seconds)
+    return {"benchmark": "recurrent", "machine": machine, **found}
+
+
+def measure(console: Console, *, most: int, seconds: float) -> dict[str, Any]:
+    """Measure all tables, those beside the FFT path for x of up to `most` elements, and print them."""
+    beside = recurrent_rows(console, most=most, seconds=seconds)
+    growth, held = growth_rows(seconds=seconds), list(recurrent_memory_rows())
+    console.print(*recurrent_tables(beside, growth, held))
+    return {"beside_fft": beside, "growth": growth, "memory": held}
+
+
 def filters(heads: int, longest: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return random taps and weights, and decays with time constants from 2 to twice `longest`."""
     spans = torch.logspace(0, 1, DECAYS, base=longest, dtype=torch.float32) * 2
