@@ -3,7 +3,8 @@
 Models of lookup blocks with recurrent filters, beside hybrids, Hyena, Mamba 2 and Llama. The context is
 eight positions for every pair. Learning rates are tuned for every model at the middle number of pairs;
 other numbers of pairs, of key channels and other widths keep the rate of their model. A part of its own
-has the default model, of four blocks, on the smallest number of pairs.
+has the default model, of four blocks, on the smallest number of pairs. It and two lookup blocks are
+trained with all seeds at every learning rate of the grid.
 """
 
 from dataclasses import replace
@@ -60,10 +61,13 @@ SIZES: task_training.Sizes = {
 
 
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
-    found = tuned([_default_case(scale)], scale, rows, RATES)
+    default = _default_case(scale)
+    found = tuned([default], scale, rows, RATES) + _with_all_seeds(default, scale)
     for name, settings in COMPARED.items():
         case = _case(scale, name, settings, MIDDLE)
         found += tuned([case], scale, rows, RATES)
+        if name == "lookup":
+            found += _with_all_seeds(case, scale)
         rate = best_rate(case, scale, rows, RATES)
         if rate is None or name in SLOW_ON_CPU:
             continue
@@ -81,7 +85,12 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
                     replace(_case(scale, f"lookup, {keys} keys", wider, pairs), **known)
                     for pairs in (MIDDLE, PAIRS[-1])
                 ]
-    return found
+    return list({case.digest: case for case in found}.values())
+
+
+def _with_all_seeds(case: Case, scale: Scale) -> list[Case]:
+    """Return the case at all learning rates of the grid with all seeds: one seed is too few to choose."""
+    return [replace(case, lr=lr, seed=seed) for lr in RATES for seed in scale.seeds]
 
 
 def _default_case(scale: Scale) -> Case:
