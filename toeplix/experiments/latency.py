@@ -147,7 +147,7 @@ def figure(rows: list[LatencyRow], published: list[Row]) -> Figure:
         axes[1].plot(contexts, sizes, **line)
     for place in axes:
         place.set_xscale("log", base=2)
-        place.set_yscale("log")
+        style.log_ticks(place, y=True)
         place.set_xticks(contexts, [_short(context) for context in contexts])
     sizes_drawn = {(row["depth"], row["dim"]) for row in here}
     title = ", ".join(f"{depth} layers of width {dim}" for depth, dim in sorted(sizes_drawn))
