@@ -1,11 +1,11 @@
 """LoRA by PEFT: default layers, all linear layers, and filters that are trained as they are."""
 
+import peft
 import pytest
 import torch
 
 from tests.hub_pairs import CASES, one_thread, pair
 
-peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.slow
 
 __all__ = ["one_thread"]  # a fixture
