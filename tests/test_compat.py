@@ -1,5 +1,6 @@
 """What version 0.1.0 wrote is read: tests/version_0_1_0 holds a store and a run that it made."""
 
+import dataclasses
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from toeplix import compat, load
+from toeplix import Model, compat, load
 from toeplix.data import Store
 from toeplix.files import read_json
+from toeplix.hub.modeling_toeplix import ToeplixConfig
 from toeplix.reports import filters
 from toeplix.training.logs import read
 from toeplix.training.loop import fit
@@ -50,6 +52,17 @@ def test_a_run_goes_on(tmp_path):
     for name, value in model.state_dict().items():
         torch.testing.assert_close(value, finished.state_dict()[name], rtol=1e-4, atol=1e-6)
     assert [row["step"] for row in read(tmp_path / "run") if "val_loss" in row] == [2, 4]
+
+
+def test_embeddings_without_a_norm():
+    """Records that have every field but this one were written when there was no such norm."""
+    fields = dataclasses.asdict(Model(dim=8, depth=2, vocab=11, context=4))
+    del fields["embedding_norm"]
+    assert Model(**compat.model_record(fields)).embedding_norm == 0.0
+    assert ToeplixConfig(model=fields).model["embedding_norm"] == 0.0
+    fields = dataclasses.asdict(Model(arch="llama"))
+    del fields["embedding_norm"]
+    assert Model(**compat.model_record(fields)) == Model(arch="llama")  # which reads none
 
 
 def test_present_records_pass_through():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.nn.functional import normalize
 
 from toeplix import Model, build, load, save
 
@@ -38,6 +39,8 @@ from toeplix import Model, build, load, save
         ({"filter": "recurrent", "kernels": 2}, "kernels=2 is for filter='free'"),
         ({"groups": 3}, "dim=512 is not a multiple of groups=3"),
         ({"groups": 2, "heads": 2}, "groups=2 divide the channels of a flat mixer"),
+        ({"embedding_norm": -1}, "embedding_norm=-1.0 must be at least 0"),
+        ({"arch": "mamba2", "embedding_norm": 1.0}, "embedding_norm=1.0 has no effect on arch"),
         ({"frozen": "yes"}, "frozen='yes' must be one of no, random, ones"),
     ],
 )
@@ -152,6 +155,36 @@ def test_where_gates_start():
         assert gate.bias.tolist() == [bias] * 8
     with pytest.raises(ValueError, match=r"gate_bias=0.0 has no effect without a gate"):
         Model(arch="toeplitz", gate=False, gate_bias=0.0)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+def test_where_the_norm_of_embeddings_starts(norm):
+    sizes = {"vocab": 20, "context": 8, "dim": 8, "depth": 1, "norm": norm}
+    model = build(Model(**sizes, embedding_norm=2.5))
+    x = model.embed(torch.arange(20)[None])
+    torch.testing.assert_close(
+        x.square().mean(-1).sqrt(), torch.full((1, 20), 2.5), rtol=0.1, atol=0
+    )
+    plain = build(Model(**sizes, embedding_norm=0))
+    assert torch.equal(plain.embed(torch.arange(20)[None])[0], plain.embedding.weight)
+    assert Model.paper().embedding_norm == 0
+
+
+@pytest.mark.parametrize("taps", [2, 3, 5])
+def test_where_lookup_starts(taps):
+    """Queries and values are read where they are, keys one position late."""
+    config = Model(
+        arch="lookup", vocab=20, context=8, dim=8, depth=1, heads=2, keys=3, short_conv=taps
+    )
+    mixer = build(config).blocks[0].token_mixer
+    x = torch.randn(1, 7, 8)
+    wide = mixer.project_in(x)
+    late = torch.cat([torch.zeros(1, 1, 6), wide[:, :-1, 6:12]], 1)
+    _, k, v = mixer.queries_keys_values(x)
+    torch.testing.assert_close(v.flatten(2), wide[..., 12:])
+    torch.testing.assert_close(
+        k[:, 1:], normalize(late[:, 1:].unflatten(-1, (2, 3)), dim=-1), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_numbers_are_one_record():

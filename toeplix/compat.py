@@ -47,15 +47,21 @@ def model_record(record: Mapping[str, Any]) -> dict[str, Any]:
     if whole and record["gate"] and "gate_bias" not in record:  # gates started at 0
         gated = "toeplitz" in (record.get("arch"), *record.get("blocks", ()))
         record = {**record} | ({"gate_bias": 0.0} if gated else {})
+    if whole and "embedding_norm" not in record and "embedding_norm" in _fields(record):
+        record = {**record, "embedding_norm": 0.0}  # embeddings had no norm
     if not set(record) & set(MODEL):
         return dict(record)
+    found = _renamed(record, MODEL)
+    known = _fields(found)
+    return {name: value for name, value in found.items() if name in known or not known}
+
+
+def _fields(record: Mapping[str, Any]) -> frozenset[str]:
+    """Return the fields that an architecture reads; none of an unknown one, of which `Model` tells."""
     from toeplix.architectures import ARCHITECTURES  # late: it imports PyTorch
 
-    found = _renamed(record, MODEL)
-    architecture = ARCHITECTURES.get(str(found.get("arch", "toeplitz")))
-    if architecture is None:  # which `Model` says better
-        return found
-    return {name: value for name, value in found.items() if name in architecture.fields}
+    architecture = ARCHITECTURES.get(str(record.get("arch", "toeplitz")))
+    return frozenset() if architecture is None else architecture.fields
 
 
 def run_record(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Model:
     mlp_ratio: int = 4  # hidden width of the MLP, in multiples of dim
     block_order: str = "mixer_first"  # or "mlp_first": which sublayer comes first in a block
     norm: str = "layer"
+    embedding_norm: float = 10.0  # initial weight of a norm after the embedding; 0: there is none
     final_norm: bool = True
     activation: str = "silu"
     tie_embeddings: bool = False  # one matrix for embedding and output
@@ -87,6 +88,8 @@ class Model:
             raise ValueError(f"{layers} must be at most {MAX_LAYERS} layers together")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+        if self.embedding_norm < 0:
+            raise ValueError(f"embedding_norm={self.embedding_norm} must be at least 0")
         architecture = ARCHITECTURES[self.arch]
         read = architecture.fields_read(self) | {"blocks"}
         for field in dataclasses.fields(self):
@@ -139,7 +142,8 @@ class Model:
         """
         sizes = {"arch": arch, "dim": dim, "depth": depth, "context": context, "vocab": vocab}
         chosen = {} if heads is None else {"heads": heads}
-        return cls(**(PAPER.get(arch, {}) | _ratios(arch, dim) | sizes | chosen | other))
+        ours = PAPER[arch] | {"embedding_norm": 0.0} if arch in PAPER else {}
+        return cls(**(ours | _ratios(arch, dim) | sizes | chosen | other))
 
     @property
     def attention_heads(self) -> int:

@@ -11,7 +11,9 @@ from toeplix.mixers.base import TokenMixer
 from toeplix.model import COMMON_FIELDS, Architecture, MixerLM
 
 # settings of `Model` that every model of our blocks reads
-BLOCK_FIELDS = ("mlp_ratio", "block_order", "norm", "final_norm", "activation", "dropout", "init")
+BLOCK_FIELDS = (
+    "mlp_ratio", "block_order", "norm", "embedding_norm", "final_norm", "activation", "dropout", "init",
+)  # fmt: skip
 
 
 class MixerArchitecture(Architecture):
@@ -38,7 +40,8 @@ class MixerArchitecture(Architecture):
         d, norm = config.dim, _norm_parameters(config)
         ends = d * config.vocab * (1 if config.tie_embeddings else 2)
         blocks = sum(self._block_parameters(config, mixer) for mixer in self.mixers(config))
-        return blocks + (norm if config.final_norm else 0) + ends
+        norms = norm * (config.final_norm + (config.embedding_norm > 0))
+        return blocks + norms + ends
 
     def gathered_parameters(self, config: Model) -> int:
         """Return the parameters outside the blocks and of two blocks, the largest ones."""
@@ -67,7 +70,7 @@ class MixerArchitecture(Architecture):
         layer before and after its activation; RMSNorm keeps its result too.
         """
         norm = {"layer": 2, "rms": 1 + config.dim}[config.norm]  # beside its input
-        total = config.dim + norm if config.final_norm else 0
+        total = (config.dim + norm) * (config.final_norm + (config.embedding_norm > 0))
         for mixer in self.mixers(config):
             kept = mixer.saved_activations(config)
             if kept is None:

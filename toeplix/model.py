@@ -216,7 +216,7 @@ def _added(x: Float[Tensor, "b t d"], y: Float[Tensor, "b t d"]) -> Float[Tensor
 
 
 class MixerLM(LanguageModel):
-    """Embedding, blocks, final norm or none, output."""
+    """Embedding and its norm or none, blocks, final norm or none, output."""
 
     ragged = True
 
@@ -224,6 +224,8 @@ class MixerLM(LanguageModel):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab, config.dim)
+        normed = config.embedding_norm > 0
+        self.embedding_norm = NORMS[config.norm](config.dim) if normed else nn.Identity()
         self.blocks: Collection[Block] = nn.ModuleList(  # type: ignore[assignment]
             Block(config, mixer(config)) for mixer in mixers
         )
@@ -248,15 +250,18 @@ class MixerLM(LanguageModel):
         rule(Layers(self, self.embedding, self.head, outputs, self.config.depth))
         for block in self.blocks:
             block.token_mixer.reset(self.config.init)
+        if self.config.embedding_norm > 0:
+            nn.init.constant_(self.embedding_norm.weight, self.config.embedding_norm)
 
     def embed(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-        return self.embedding(tokens)
+        return self.embedding_norm(self.embedding(tokens))
 
     def input_embedding(self) -> nn.Embedding:
         return self.embedding
 
     def remove_embedding(self) -> None:
         self.embedding = nn.Identity()  # type: ignore[assignment]
+        self.embedding_norm = nn.Identity()
 
     def trunk(self) -> list[nn.Module]:
         return list(self.blocks)
@@ -280,7 +285,7 @@ class MixerLM(LanguageModel):
 
     def features_of(self, batches: list[Tensor]) -> list[Tensor]:
         """Block by block, all batches through each."""
-        parts = [self.embedding(tokens) for tokens in batches]
+        parts = [self.embed(tokens) for tokens in batches]
         for block in self.blocks:
             parts = block.each(parts)
         return [self.norm(x) for x in parts]
@@ -306,7 +311,7 @@ class MixerLM(LanguageModel):
         self, tokens: Int[Tensor, "b k"], parts: list[Any], last: bool
     ) -> Float[Tensor, "b p d"]:
         """Advance all blocks. Only the last may leave positions out, as the others are read by states."""
-        x = self.embedding(tokens)
+        x = self.embed(tokens)
         final = len(parts) - 1
         for number, (block, part) in enumerate(zip(self.blocks, parts, strict=True)):
             x = block(x, part, last and number == final)

@@ -113,7 +113,7 @@ def test_the_loss_is_cross_entropy():
     torch.testing.assert_close(model(tokens, labels=labels, num_items_in_batch=5).loss, total / 5)
     assert len(out.hidden_states) == 3
     torch.testing.assert_close(model.head(out.hidden_states[-1]), out.logits)
-    assert torch.equal(out.hidden_states[0], model.embedding(tokens))
+    assert torch.equal(out.hidden_states[0], model.embedding_norm(model.embedding(tokens)))
     torch.testing.assert_close(model(tokens, logits_to_keep=2).logits, out.logits[:, -2:])
     assert len(model(tokens, return_dict=False)) == 1
 
@@ -289,6 +289,7 @@ NEW = {  # the same by the names of today
     # new ones, none of which Hyena reads
     **{"blocks": (), "filter": "recurrent", "decays": 8, "free_taps": 16, "groups": 1},
     **{"keys": 8, "short_conv": 3, "gate_bias": 1.0},
+    "embedding_norm": 0.0,  # as there was none
 }
 
 

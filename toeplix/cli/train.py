@@ -31,6 +31,7 @@ MODEL_HELP = {
     "mlp_ratio": "Hidden width of the MLP, in multiples of dim.",
     "block_order": "Which sublayer comes first in a block.",
     "norm": "Kind of norm.",
+    "embedding_norm": "Initial weight of a norm after the embedding; 0: there is none.",
     "final_norm": "A norm after the last block.",
     "activation": "Activation of the MLP.",
     "tie_embeddings": "Share one matrix between the embedding and the output layer.",

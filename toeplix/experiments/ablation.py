@@ -2,9 +2,10 @@
 
 Every line changes one setting of the default model and keeps the others: without lookup blocks, with free
 filters instead of recurrent ones, without the gate, without the short convolution before queries, keys
-and values, with one free tap or one decay in the filters, without the final norm, with the MLP before the
-mixer, with GELU, with RMSNorm. The only line with two changes initialises free filters with noise, as the
-paper does: recurrent ones have no such initialisation. Learning rates are tuned for every line.
+and values, with one free tap or one decay in the filters, without the norm of embeddings or the final
+norm, with the MLP before the mixer, with GELU, with RMSNorm. The only line with two changes initialises
+free filters with noise, as the paper does: recurrent ones have no such initialisation. Learning rates are
+tuned for every line.
 """
 
 from dataclasses import replace
@@ -32,6 +33,7 @@ CHANGES: dict[str, Settings] = {
     "one free tap": {"free_taps": 1},
     "one decay": {"decays": 1},
     "free filters, Kaiming": {"filter": "free", "filter_init": "kaiming"},
+    "no embedding norm": {"embedding_norm": 0.0},
     "no final norm": {"final_norm": False},
     "MLP first": {"block_order": "mlp_first"},
     "GELU": {"activation": "gelu"},

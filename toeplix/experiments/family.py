@@ -1,10 +1,11 @@
 """The family beyond the paper: recurrent filters, lookup and attention blocks on text.
 
 The default of version 0.1 (free filters, a gate that starts at 0), the same with a gate that starts at 1,
-recurrent filters (also in 8 groups), these with lookup in one block of four or of two, or with
+recurrent filters (also in 8 groups, and with the norm of embeddings that the default model has), these
+with lookup in one block of four (the default model, also without that norm) or of two, or with
 sliding-window attention in one block of four, beside Hyena and Llama, on the embedded corpus and on one
-of the user (`--corpus`). Hyena has no final norm, as in the paper; it is also measured with one, as all
-others. Parts:
+of the user (`--corpus`). Hyena has no final norm and no norm of embeddings, as in the paper; it is also
+measured with each of them. Parts:
 
     equal steps    every model reads the same tokens
     equal FLOPs    steps in inverse proportion to the FLOPs of a step, as many as version 0.1 affords
@@ -44,17 +45,21 @@ MEASURES_TIME = False
 COST = "an hour and a half on two cores with --jobs 2 and a corpus of the user"
 EMBEDDED = "python"
 RECURRENT: Settings = {"arch": "toeplitz", "filter": "recurrent", "groups": 1}
+NORMED: Settings = {"embedding_norm": MODELS["hybrid"]["embedding_norm"]}
 ATTENTION_BLOCKS = ["attention" if name == "lookup" else name for name in LOOKUP_BLOCKS]
 COMPARED: dict[str, Settings] = {
     "version 0.1": FIRST | {"groups": 1},
     "hybrid": MODELS["hybrid"],  # the default model: lookup in one block of four
     "hyena": MODELS["hyena"],
     "hyena, final norm": MODELS["hyena"] | {"final_norm": True},
+    "hyena, embedding norm": MODELS["hyena"] | NORMED,
     "free": FREE | {"groups": 1},
     "recurrent": RECURRENT,
     "recurrent, 8 groups": RECURRENT | {"groups": 8},
-    "lookup 1 of 2": {"filter": "recurrent", "blocks": ["toeplitz", "lookup"]},
-    "attention 1 of 4": {"filter": "recurrent", "blocks": ATTENTION_BLOCKS},
+    "recurrent, embedding norm": RECURRENT | NORMED,
+    "hybrid, no embedding norm": MODELS["hybrid"] | {"embedding_norm": 0.0},
+    "lookup 1 of 2": MODELS["hybrid"] | {"blocks": ["toeplitz", "lookup"]},
+    "attention 1 of 4": MODELS["hybrid"] | {"blocks": ATTENTION_BLOCKS},
     "llama": MODELS["llama"],
 }
 ANCHOR = "version 0.1"  # the model whose cost the others get at equal FLOPs and equal time

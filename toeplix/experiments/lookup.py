@@ -26,10 +26,11 @@ CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
 COST = "half an hour on two cores with --jobs 2"
 RATES = (2e-3, 4e-3, 8e-3)
-LOOKUP: Settings = {"arch": "lookup", "filter": "recurrent"}
+NORMED: Settings = {"embedding_norm": MODELS["hybrid"]["embedding_norm"]}
+LOOKUP: Settings = {"arch": "lookup", "filter": "recurrent"} | NORMED
 COMPARED: dict[str, Settings] = {
     "lookup": LOOKUP | {"keys": 8},
-    "lookup 1 of 2": {"filter": "recurrent", "groups": 8, "blocks": ["toeplitz", "lookup"]},
+    "lookup 1 of 2": MODELS["hybrid"] | {"blocks": ["toeplitz", "lookup"]},
     "hyena": MODELS["hyena"],
     "llama": MODELS["llama"],
     "mamba2": MODELS["mamba2"],

@@ -53,7 +53,7 @@ def lookup_weights(
 
 def _inputs(model: MixerLM, tokens: Tensor, number: int) -> tuple[LookupMixer, Tensor]:
     """Return the mixer of a block and what it reads, (1, t, d)."""
-    x = model.embedding(tokens[None])
+    x = model.embed(tokens[None])
     for block in list(model.blocks)[:number]:
         x = block(x)
     block = list(model.blocks)[number]

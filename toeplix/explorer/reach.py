@@ -90,7 +90,7 @@ def linear_path(
         raise ValueError(
             f"the model has the mixers {mixers}: only those of toeplitz and lookup are linear maps"
         )
-    x = model.embedding(tokens[None])
+    x = model.embed(tokens[None])
     maps, start = [], x[0]
     for block in model.blocks:
         if not block.mixer_first:

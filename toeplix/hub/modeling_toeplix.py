@@ -61,6 +61,7 @@ DEFAULTS: dict[str, Any] = {
     "mlp_ratio": 4,  # hidden width of the MLP, in multiples of dim
     "block_order": "mixer_first",  # or mlp_first: which sublayer comes first in a block
     "norm": "layer",  # or rms
+    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0: there is none
     "final_norm": True,
     "activation": "silu",  # or gelu
     "tie_embeddings": False,  # one matrix for embedding and output
@@ -165,6 +166,8 @@ class ToeplixConfig(PreTrainedConfig):
         ):  # written before gates started open
             toeplitz = "toeplitz" in (given.get("arch"), *given.get("blocks", ()))
             given |= {"gate_bias": 0.0} if toeplitz else {}
+        if whole:
+            given = {"embedding_norm": 0.0} | given  # written before embeddings had a norm
         self.model, self.toeplix_version = DEFAULTS | given, toeplix_version
         order = self.model["block_order"]
         self.model["block_order"] = OLD_BLOCK_ORDERS.get(str(order), order)
@@ -771,7 +774,15 @@ class ToeplixLookupMixer(ToeplixMixer, HasDecays):
         return 2 if settings.short_conv > 1 else 1  # keys and values, the short convolution
 
     def reset(self) -> None:
-        """Start near linear attention: filters are the slowest decay, or constant, and 1 at lag 0."""
+        """Start near linear attention, with keys read one position late.
+
+        Filters are the slowest decay, or constant, and 1 at lag 0.
+        """
+        if isinstance(self.short, nn.Conv1d):
+            taps = torch.zeros(self.short.weight.shape)
+            q, k, v = taps.split(self.sizes)
+            q[..., -1] = k[..., -2] = v[..., -1] = 1
+            init.copy_(self.short.weight, taps)
         if self.settings.filter == "free":
             init.ones_(self.kernel)
             return
@@ -1035,6 +1046,7 @@ class ToeplixPreTrainedModel(PreTrainedModel):
     """Loading, saving and initialisation of weights."""
 
     config: ToeplixConfig
+    embedding_norm: nn.Module
     supports_gradient_checkpointing = True
     _no_split_modules = ["ToeplixBlock"]  # noqa: RUF012
     _input_embed_layer = "embedding"
@@ -1070,17 +1082,21 @@ class ToeplixPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Linear | nn.Conv1d | nn.LayerNorm | nn.RMSNorm):
             module.reset_parameters()
+        if module is self.embedding_norm and settings.embedding_norm > 0:
+            init.constant_(module.weight, settings.embedding_norm)
         if isinstance(module, Gate):  # whatever the rule of the other layers
             init.constant_(module.bias, settings.gate_bias)
 
 
 class ToeplixModel(ToeplixPreTrainedModel):
-    """The backbone, from tokens to features: embedding, blocks, and a final norm or none."""
+    """The backbone, from tokens to features: embedding, blocks, and norms before and after them."""
 
     def __init__(self, config: ToeplixConfig) -> None:
         super().__init__(config)
         settings = config.settings
         self.embedding = nn.Embedding(settings.vocab, settings.dim)
+        normed = settings.embedding_norm > 0
+        self.embedding_norm = NORMS[settings.norm](settings.dim) if normed else nn.Identity()
         self.blocks = nn.ModuleList(
             ToeplixBlock(config, mixer, slot)
             for mixer, slot in zip(config.mixers, config.slots[:-1], strict=True)
@@ -1155,6 +1171,7 @@ class ToeplixModel(ToeplixPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give input_ids or inputs_embeds, one of them")
         x: Any = self.embedding(input_ids) if inputs_embeds is None else inputs_embeds
+        x = self.embedding_norm(x)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         if past_key_values is not None and self.training and self.is_gradient_checkpointing:

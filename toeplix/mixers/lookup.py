@@ -62,13 +62,28 @@ class LookupMixer(TokenMixer):
             self.kernel = nn.Parameter(torch.empty(self.heads, config.context))
 
     def reset(self, init: str) -> None:
-        """Start near linear attention: filters are the slowest decay, or constant, and 1 at lag 0."""
+        """Start near linear attention that finds what followed the present token earlier.
+
+        Filters are the slowest decay, or constant, and 1 at lag 0. The short convolution begins by
+        reading keys one position late, and queries and values where they are: a query meets the token
+        before each value. Learning this shift from noise takes long, and often fails.
+        """
         with torch.no_grad():
+            if isinstance(self.short, nn.Conv1d):
+                self.short.weight.copy_(self._first_taps())
             if self.recurrent:
                 self.weights.zero_()
                 self.weights[:, -1] = (1 - self.decays[-1].double().square()).rsqrt()
             else:
                 self.kernel.fill_(1.0)
+
+    def _first_taps(self) -> Float[Tensor, "w 1 taps"]:
+        """Return the initial taps of the short convolution, the oldest position first."""
+        keys = self.heads * self.keys
+        taps = torch.zeros(2 * keys + self.heads * self.channels, 1, self.taps)
+        q, k, v = taps.split((keys, keys, self.heads * self.channels))
+        q[..., -1] = k[..., -2] = v[..., -1] = 1
+        return taps
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return self._mixed(x, self._lookup if self.layout is WHOLE else self._divided, None)

@@ -21,10 +21,15 @@ LINEAR: Settings = {
     "feature_map": "elu",
     "activation": "gelu",
 }  # stable feature map
+HYBRID: Settings = {  # the default of this version; blocks are a list, as in rows
+    "blocks": list(LOOKUP_BLOCKS),
+    "filter": "recurrent",
+    "embedding_norm": Model.embedding_norm,
+}
 MODELS: dict[str, Settings] = {
     "toeplitz": FIRST,
     "toeplitz 4 heads": FIRST | {"heads": 4},
-    "hybrid": {"blocks": list(LOOKUP_BLOCKS), "filter": "recurrent"},  # a list, as in rows
+    "hybrid": HYBRID,
     "paper flat": PAPER_FLAT,
     "paper 4 heads": PAPER_HEADS,
     "masked": PAPER["masked"] | {"arch": "masked"},
@@ -49,9 +54,13 @@ def published_rate(settings: Settings) -> float:
 
 
 def model(settings: Settings, *, dim: int, depth: int, context: int, vocab: int) -> Model:
-    """Return a model's record; by default its state size is dim/2 and its window half the context."""
+    """Return a model's record.
+
+    By default its embeddings have no norm, its state size is dim/2 and its window half the context.
+    """
     sizes: Settings = {"dim": dim, "depth": depth, "context": context, "vocab": vocab}
     ratios: Settings = {"state_size": max(1, dim // 2), "window": max(1, context // 2)}
+    ratios["embedding_norm"] = 0.0
     kind = Model(**{name: settings[name] for name in ("arch", "blocks") if name in settings})
     used = ARCHITECTURES[kind.arch].fields_read(kind)
     return Model(**({name: ratios[name] for name in used & set(ratios)} | settings | sizes))
