@@ -250,7 +250,7 @@ class MixerLM(LanguageModel):
         rule(Layers(self, self.embedding, self.head, outputs, self.config.depth))
         for block in self.blocks:
             block.token_mixer.reset(self.config.init)
-        if self.config.embedding_norm > 0:
+        if isinstance(self.embedding_norm, nn.LayerNorm | nn.RMSNorm):
             nn.init.constant_(self.embedding_norm.weight, self.config.embedding_norm)
 
     def embed(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:

@@ -1082,7 +1082,7 @@ class ToeplixPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Linear | nn.Conv1d | nn.LayerNorm | nn.RMSNorm):
             module.reset_parameters()
-        if module is self.embedding_norm and settings.embedding_norm > 0:
+        if module is self.embedding_norm and isinstance(module, nn.LayerNorm | nn.RMSNorm):
             init.constant_(module.weight, settings.embedding_norm)
         if isinstance(module, Gate):  # whatever the rule of the other layers
             init.constant_(module.bias, settings.gate_bias)
