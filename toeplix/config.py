@@ -43,7 +43,6 @@ class Model:
     mlp_ratio: int = 4  # hidden width of the MLP, in multiples of dim
     block_order: str = "mixer_first"  # or "mlp_first": which sublayer comes first in a block
     norm: str = "layer"
-    embedding_norm: float = 10.0  # initial weight of a norm after the embedding; 0: there is none
     final_norm: bool = True
     activation: str = "silu"
     tie_embeddings: bool = False  # one matrix for embedding and output
@@ -52,6 +51,7 @@ class Model:
     # N(0, 0.02^2) if "scaled", and N(0, 1/fan_in) if "fan_in", which no other architecture has
     init: str = "scaled"
     # toeplitz and lookup
+    embedding_norm: float = 10.0  # initial weight of a norm after the embedding; 0: there is none
     filter: str = "recurrent"  # some taps and decays; or "free": a weight for every lag
     decays: int = 8  # of a recurrent filter
     # toeplitz
@@ -124,6 +124,12 @@ class Model:
         cycle = self.blocks or (self.arch,)
         return tuple(cycle[number % len(cycle)] for number in range(self.depth))
 
+    @property
+    def norms_embeddings(self) -> bool:
+        """Whether a norm follows the embedding: with toeplitz or lookup blocks, unless it is 0."""
+        cycle = self.blocks or (self.arch,)
+        return self.embedding_norm > 0 and ("toeplitz" in cycle or "lookup" in cycle)
+
     @classmethod
     def paper(
         cls,
@@ -142,8 +148,8 @@ class Model:
         """
         sizes = {"arch": arch, "dim": dim, "depth": depth, "context": context, "vocab": vocab}
         chosen = {} if heads is None else {"heads": heads}
-        ours = PAPER[arch] | {"embedding_norm": 0.0} if arch in PAPER else {}
-        return cls(**(ours | _ratios(arch, dim) | sizes | chosen | other))
+        none = {"embedding_norm": 0.0} if arch == "toeplitz" else {}
+        return cls(**(none | PAPER.get(arch, {}) | _ratios(arch, dim) | sizes | chosen | other))
 
     @property
     def attention_heads(self) -> int:

@@ -11,9 +11,7 @@ from toeplix.mixers.base import TokenMixer
 from toeplix.model import COMMON_FIELDS, Architecture, MixerLM
 
 # settings of `Model` that every model of our blocks reads
-BLOCK_FIELDS = (
-    "mlp_ratio", "block_order", "norm", "embedding_norm", "final_norm", "activation", "dropout", "init",
-)  # fmt: skip
+BLOCK_FIELDS = ("mlp_ratio", "block_order", "norm", "final_norm", "activation", "dropout", "init")
 
 
 class MixerArchitecture(Architecture):
@@ -40,7 +38,7 @@ class MixerArchitecture(Architecture):
         d, norm = config.dim, _norm_parameters(config)
         ends = d * config.vocab * (1 if config.tie_embeddings else 2)
         blocks = sum(self._block_parameters(config, mixer) for mixer in self.mixers(config))
-        norms = norm * (config.final_norm + (config.embedding_norm > 0))
+        norms = norm * (config.final_norm + config.norms_embeddings)
         return blocks + norms + ends
 
     def gathered_parameters(self, config: Model) -> int:
@@ -70,7 +68,7 @@ class MixerArchitecture(Architecture):
         layer before and after its activation; RMSNorm keeps its result too.
         """
         norm = {"layer": 2, "rms": 1 + config.dim}[config.norm]  # beside its input
-        total = (config.dim + norm) * (config.final_norm + (config.embedding_norm > 0))
+        total = (config.dim + norm) * (config.final_norm + config.norms_embeddings)
         for mixer in self.mixers(config):
             kept = mixer.saved_activations(config)
             if kept is None:

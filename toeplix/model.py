@@ -224,8 +224,8 @@ class MixerLM(LanguageModel):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab, config.dim)
-        normed = config.embedding_norm > 0
-        self.embedding_norm = NORMS[config.norm](config.dim) if normed else nn.Identity()
+        norm = NORMS[config.norm] if config.norms_embeddings else nn.Identity
+        self.embedding_norm = norm(config.dim)
         self.blocks: Collection[Block] = nn.ModuleList(  # type: ignore[assignment]
             Block(config, mixer(config)) for mixer in mixers
         )

@@ -4,8 +4,8 @@ The default of version 0.1 (free filters, a gate that starts at 0), the same wit
 recurrent filters (also in 8 groups, and with the norm of embeddings that the default model has), these
 with lookup in one block of four (the default model, also without that norm) or of two, or with
 sliding-window attention in one block of four, beside Hyena and Llama, on the embedded corpus and on one
-of the user (`--corpus`). Hyena has no final norm and no norm of embeddings, as in the paper; it is also
-measured with each of them. Parts:
+of the user (`--corpus`). Hyena has no final norm, as in the paper; it is also measured with one, as all
+others. Parts:
 
     equal steps    every model reads the same tokens
     equal FLOPs    steps in inverse proportion to the FLOPs of a step, as many as version 0.1 affords
@@ -52,7 +52,6 @@ COMPARED: dict[str, Settings] = {
     "hybrid": MODELS["hybrid"],  # the default model: lookup in one block of four
     "hyena": MODELS["hyena"],
     "hyena, final norm": MODELS["hyena"] | {"final_norm": True},
-    "hyena, embedding norm": MODELS["hyena"] | NORMED,
     "free": FREE | {"groups": 1},
     "recurrent": RECURRENT,
     "recurrent, 8 groups": RECURRENT | {"groups": 8},

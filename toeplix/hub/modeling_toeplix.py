@@ -61,13 +61,13 @@ DEFAULTS: dict[str, Any] = {
     "mlp_ratio": 4,  # hidden width of the MLP, in multiples of dim
     "block_order": "mixer_first",  # or mlp_first: which sublayer comes first in a block
     "norm": "layer",  # or rms
-    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0: there is none
     "final_norm": True,
     "activation": "silu",  # or gelu
     "tie_embeddings": False,  # one matrix for embedding and output
     "dropout": 0.0,
     "init": "scaled",  # or paper: how weights are initialised, see `_init_weights`
     # toeplitz and lookup
+    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0: there is none
     "filter": "recurrent",  # or free
     "decays": 8,  # of a recurrent filter
     # toeplitz
@@ -1095,7 +1095,7 @@ class ToeplixModel(ToeplixPreTrainedModel):
         super().__init__(config)
         settings = config.settings
         self.embedding = nn.Embedding(settings.vocab, settings.dim)
-        normed = settings.embedding_norm > 0
+        normed = settings.embedding_norm > 0 and {"toeplitz", "lookup"} & set(config.cycle)
         self.embedding_norm = NORMS[settings.norm](settings.dim) if normed else nn.Identity()
         self.blocks = nn.ModuleList(
             ToeplixBlock(config, mixer, slot)

@@ -38,7 +38,7 @@ MIN_MEAN_SQUARE = 1e-2
 
 
 class LookupMixer(TokenMixer):
-    FIELDS: ClassVar = ("heads", "keys", "short_conv", "filter", "decays")
+    FIELDS: ClassVar = ("embedding_norm", "heads", "keys", "short_conv", "filter", "decays")
 
     decays: Tensor
 

@@ -35,6 +35,7 @@ from toeplix.ops.sequence_parallel import (
 
 class ToeplitzMixer(TokenMixer):
     FIELDS: ClassVar = (
+        "embedding_norm",
         "heads",
         "groups",
         "filter",
