@@ -67,6 +67,7 @@ def test_tables_of_small_models(capsys):
     console = Console(width=140)
     found = inference.prefill_rows(console, times=[32], dim=16, depth=1)
     assert found["rows"][0]["ratio"] > 0
+    assert 0 < found["rows"][0]["limit"] < 1
     found = inference.decoding_rows(console, contexts=[64], dim=16, depth=1)
     assert {row["way"] for row in found["rows"]} == set(inference.WAYS)
     found = training.run(console, dim=16, depth=1, batch=2, context=16, seconds=0.0)

@@ -159,8 +159,9 @@ def _cost(
 def _reset_peak(kind: str) -> int | None:
     """Reset the high-water mark of memory, and return the bytes in use; None where none are counted."""
     if kind == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated()
+        device = torch.get_default_device()
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
     if kind != "cpu" or not sys.platform.startswith("linux"):
         return None
     with open("/proc/self/clear_refs", "w") as control:
@@ -169,7 +170,9 @@ def _reset_peak(kind: str) -> int | None:
 
 
 def _peak(kind: str) -> int:
-    return torch.cuda.max_memory_allocated() if kind == "cuda" else _status("VmHWM")
+    if kind == "cuda":
+        return torch.cuda.max_memory_allocated(torch.get_default_device())
+    return _status("VmHWM")
 
 
 def _status(field: str) -> int:
@@ -181,9 +184,10 @@ def _status(field: str) -> int:
 
 
 def synchronize() -> None:
-    """Wait until the accelerator, if there is one, has done all its work."""
+    """Wait until the default device, or else the current accelerator, has done all its work."""
     if torch.accelerator.is_available():
-        torch.accelerator.synchronize()
+        device = torch.get_default_device()
+        torch.accelerator.synchronize(None if device.type == "cpu" else device)
 
 
 def describe_machine(device: torch.device | None = None) -> dict[str, object]:

@@ -2,7 +2,8 @@
 
 prefill    time until the first new token and the decoding state are computed by the default model, in
            chunks as in `toeplix generate`, compared with Hugging Face's Llama (SDPA, with KV cache) of
-           the same width and depth, which reads the prompt at once
+           the same width and depth, which reads the prompt at once; and the share of the measured
+           sgemm throughput that our matrix products reach, all other work included in the time
 decode     milliseconds per token after a long prompt, for four decoding states:
            near-linear (ours), a preallocated history, a history that is concatenated and contracted
            at every step, and Llama's KV cache
@@ -21,6 +22,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from toeplix.architectures import build
 from toeplix.backbones.huggingface import CacheState
@@ -43,22 +45,29 @@ WAYS = ("near-linear", "history", "concatenate", "llama")
 
 def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) -> Any:
     """Measure seconds and peak memory of prefill; ratios are Llama's divided by ours."""
+    limits = timing.machine_limits()
     rows: list[dict[str, Any]] = []
     for tokens in tracked(times, "prefill", console):
         calls = {arch: reader(arch, tokens, dim, depth) for arch in (HYBRID, "llama")}
         taken = timing.interleaved(calls, seconds=2.0, least=1, most=5)
+        with FlopCounterMode(display=False) as counter:
+            calls[HYBRID]()
+        least = counter.get_total_flops() / limits.sgemm_gflops / 1e9
         peaks = {arch: timing.peak_extra_bytes(reader, arch, tokens, dim, depth) for arch in calls}
         rows.append(
             {
                 "tokens": tokens,
                 "seconds": {arch: round(statistics.median(s), 3) for arch, s in taken.items()},
                 "ratio": round(timing.median_ratio(taken["llama"], taken[HYBRID]), 2),
+                "limit": round(least / statistics.median(taken[HYBRID]), 6),
                 "peak_bytes": peaks,
             }
         )
     title = f"prefill, {depth} layers of {dim}, batch 1"
     drawn = Table(title=title)
-    for column in ("tokens", "ours, s", "Llama, s", "ratio", "ours, GiB", "Llama, GiB"):
+    for column in (
+        "tokens", "ours, s", "Llama, s", "ratio", "ours, of sgemm", "ours, GiB", "Llama, GiB"
+    ):  # fmt: skip
         drawn.add_column(column, justify="right")
     for row in rows:
         most = (row["peak_bytes"][arch] for arch in (HYBRID, "llama"))
@@ -66,10 +75,11 @@ def prefill_rows(console: Console, *, times: list[int], dim: int, depth: int) ->
             str(row["tokens"]),
             *(f"{row['seconds'][arch]:.2f}" for arch in (HYBRID, "llama")),
             f"{row['ratio']:.1f}",
+            f"{row['limit']:.0%}",
             *("" if peak is None else f"{peak / 2**30:.2f}" for peak in most),
         )
     console.print(drawn)
-    machine = timing.describe_machine() | timing.machine_limits()._asdict()
+    machine = timing.describe_machine() | limits._asdict()
     return {"benchmark": "prefill", "machine": machine, "dim": dim, "depth": depth, "rows": rows}
 
 
