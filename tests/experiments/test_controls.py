@@ -9,8 +9,8 @@ import torch
 from toeplix import Model, build
 from toeplix.experiments import SCALES, controls, training
 from toeplix.experiments.engine.rows import record
+from toeplix.experiments.engine.text_rows import Case
 from toeplix.experiments.engine.text_runs import run_of
-from toeplix.experiments.engine.text_training import Case
 from toeplix.training.loop import weight_groups
 from toeplix.training.run import Run
 

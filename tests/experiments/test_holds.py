@@ -11,7 +11,8 @@ from toeplix.experiments.engine import curves, intervals
 from toeplix.experiments.engine.equal_cost import compute, memory, width
 from toeplix.experiments.engine.models import MODELS, model
 from toeplix.experiments.engine.scale import SCALES
-from toeplix.experiments.engine.text_training import at_best, best_rate, tuned
+from toeplix.experiments.engine.text_rows import at_best
+from toeplix.experiments.engine.text_training import best_rate, tuned
 from toeplix.experiments.engine.tuning import rates
 
 SEEDS = (0, 1, 2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from toeplix.config import IGNORED
-from toeplix.experiments.engine import text_training
+from toeplix.experiments.engine import text_rows, text_training
 from toeplix.experiments.engine.curves import table
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.repeated_bigrams import repeated
@@ -48,7 +48,7 @@ def test_padded_rows_are_apart():
 @pytest.mark.usefixtures("one_thread")
 def test_the_parts_make_up_the_loss(tmp_path):
     scale = replace(SCALES["smoke"], context=64, eval_sequences=8)
-    case = text_training.Case.of(scale, "llama", MODELS["llama"], lr=1e-2, seed=0)
+    case = text_rows.Case.of(scale, "llama", MODELS["llama"], lr=1e-2, seed=0)
     found = text_training.measure(case, tmp_path)
     split = found["split_loss"]
     share = split["repeated_fraction"]

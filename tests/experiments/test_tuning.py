@@ -12,8 +12,9 @@ from toeplix.experiments.engine import corpora, task_tuning, text_runs, text_tra
 from toeplix.experiments.engine import rows as stored
 from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.models import MODELS
+from toeplix.experiments.engine.text_rows import Case, at_best, edge
 from toeplix.experiments.engine.text_runs import Sized, run_of
-from toeplix.experiments.engine.text_training import Case, Pair, at_best, best_rate, edge, tuned
+from toeplix.experiments.engine.text_training import Pair, best_rate, tuned
 
 LAPTOP = SCALES["laptop"]
 TWO = {"hyena": MODELS["hyena"], "llama": MODELS["llama"]}

@@ -27,7 +27,7 @@ from toeplix.data.store import TOKENIZER
 from toeplix.evaluation import paper
 from toeplix.evaluation.harness import NULL_MODEL
 from toeplix.evaluation.paper import TABLE, Score
-from toeplix.experiments.engine import corpora, intervals, style, text_training
+from toeplix.experiments.engine import corpora, intervals, style, text_rows, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.rows import Found, Row, Table
@@ -53,7 +53,7 @@ NO_SCORES: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(text_training.Case):
+class Case(text_rows.Case):
     """A training run, and the tasks on which its model is evaluated."""
 
     tasks: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class ScoreEntry(TypedDict):
     note: str
 
 
-class BenchmarkRow(text_training.TextRow, total=False):
+class BenchmarkRow(text_rows.TextRow, total=False):
     """A row of a run, and the scores of its model."""
 
     tasks: list[str]
@@ -115,11 +115,11 @@ def cases(scale: Scale, rows: list[BenchmarkRow]) -> list[Case]:
     tasks = available(data_root())
     for name, rate in rates.items():
         for seed in scale.seeds:
-            case = text_training.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
+            case = text_rows.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
             found.append(Case(**asdict(case), tasks=tasks, limit=QUESTION_LIMIT[scale.name]))
     for name in CONTROLS:
         for seed in scale.seeds[: 1 if name == NULL_MODEL else None]:
-            case = text_training.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
+            case = text_rows.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
             found.append(Case(**asdict(case), tasks=tasks, limit=QUESTION_LIMIT[scale.name]))
     return found
 
@@ -130,7 +130,7 @@ def measure(case: Case, work: Path) -> Found:
         model = NULL_MODEL if case.model == NULL_MODEL else str(_untrained(case, work))
         return nothing | _scores(case, model)
     plain = {key: value for key, value in asdict(case).items() if key not in ("tasks", "limit")}
-    learned = text_training.measure(text_training.Case(**plain), work)
+    learned = text_training.measure(text_rows.Case(**plain), work)
     if case.part != SCORES or learned["loss"] is None:
         return {**learned, **NO_SCORES}
     return {**learned, **_scores(case, str(work / "runs" / learned["run"] / "model"))}

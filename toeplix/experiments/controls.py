@@ -15,7 +15,8 @@ from toeplix.experiments.engine.models import MODELS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, Pair, TextRow, at_best
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_training import Pair
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False

@@ -25,13 +25,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from toeplix.config import Model
-from toeplix.experiments.engine import curves, style, text_training
+from toeplix.experiments.engine import curves, style, text_rows, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import Settings
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, Pair, TextRow, at_best
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_training import Pair
 from toeplix.experiments.family import RECURRENT, SIZES
 from toeplix.mixers.filter_bank import Coefficients
 from toeplix.mixers.recurrent import RecurrentFilter, amplitudes
@@ -127,7 +128,7 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     return text_training.tuned(here, COMPARED, rows, pairs=PAIRS)
 
 
-def measure(case: Case, work: Path) -> text_training.TextFound:
+def measure(case: Case, work: Path) -> text_rows.TextFound:
     with standing_in(case.model):
         name = "" if case.model == FIXED else case.model.replace(" ", "-")
         return text_training.measure(case, work, variant=name)

@@ -23,22 +23,21 @@ from statistics import fmean
 from typing import Any
 
 from toeplix.config import LOOKUP_BLOCKS
-from toeplix.experiments.engine import curves, intervals, style, text_training
+from toeplix.experiments.engine import curves, intervals, style, text_rows, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import FIRST, FREE, MODELS, Settings
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import CORPUS, Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import (
+from toeplix.experiments.engine.text_rows import (
     EQUAL_FLOPS,
     EQUAL_TIME,
     Case,
-    Pair,
     TextRow,
     at_best,
-    best_rate,
     rates_of,
 )
+from toeplix.experiments.engine.text_training import Pair, best_rate
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
@@ -230,7 +229,7 @@ def gaps(rows: list[TextRow]) -> Table:
     for part in parts(rows):
         anchor = _anchor(rows, part)
         for name, group in at_best(rows, part).items():
-            one, other = text_training.losses(group), text_training.losses(anchor)
+            one, other = text_rows.losses(group), text_rows.losses(anchor)
             if name != ANCHOR and set(one) & set(other):
                 difference = intervals.difference(one, other)
                 found.append({"part": part, "model": name, f"minus {ANCHOR}": str(difference)})

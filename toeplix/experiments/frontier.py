@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toeplix.architectures import forward_flops
-from toeplix.experiments.engine import curves, intervals, style, text_training, tuning
+from toeplix.experiments.engine import curves, intervals, style, text_rows, text_training, tuning
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS, model, published_rate
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.text_training import TextRow, losses, tuning_level
+from toeplix.experiments.engine.text_rows import TextRow, losses, tuning_level
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS
 from toeplix.experiments.engine.verdicts import Comparison, decide
 from toeplix.experiments.engine.widths import best_width, next_width, widths_to_try
@@ -63,7 +63,7 @@ SIZES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(text_training.Case):
+class Case(text_rows.Case):
     """A training run of a budget."""
 
     budget: float = 0.0
@@ -76,7 +76,7 @@ class FrontierRow(TextRow):
 
 
 # fields that all runs of a frontier have in common; widths and steps follow from the budgets
-SETTING = (*text_training.SETTING, "depth", "context", "batch")
+SETTING = (*text_rows.SETTING, "depth", "context", "batch")
 Frontier = dict[str, dict[float, list[FrontierRow]]]  # model -> budget -> rows of all seeds
 
 
@@ -185,7 +185,7 @@ def frontier(rows: Sequence[FrontierRow]) -> Frontier:
 
     All are of one setting, that with most models and rows.
     """
-    rows = text_training.fullest(rows, setting)
+    rows = text_rows.fullest(rows, setting)
     groups: dict[tuple[str, float], dict[tuple[int, float], list[FrontierRow]]] = {}
     for row in rows:
         by_size = groups.setdefault((row["model"], row["budget"]), {})
@@ -297,7 +297,7 @@ def table(rows: list[FrontierRow]) -> Table:
                     "width": row["dim"],
                     "widths tried": len({dim for dim, _ in tried.levels}),
                     "parameters": f"{row['parameters']:,}",
-                    "tokens per parameter": f"{text_training.tokens_per_parameter(row):.1f}",
+                    "tokens per parameter": f"{text_rows.tokens_per_parameter(row):.1f}",
                     "time": f"{COSTS[curves.TIME](row):,.0f}",
                     "learning rate": f"{row['lr']:g}",
                     "among those tried": tuning.edge(tried.rates(row["dim"])),

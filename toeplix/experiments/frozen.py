@@ -14,7 +14,8 @@ from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, Pair, TextRow, at_best
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_training import Pair
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C6",), False

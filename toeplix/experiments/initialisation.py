@@ -10,7 +10,7 @@ from toeplix.experiments.engine.models import PAPER_FLAT, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, TextRow, at_best
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False

@@ -14,13 +14,21 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from toeplix.experiments.engine import corpora, curves, intervals, style, text_runs, text_training
+from toeplix.experiments.engine import (
+    corpora,
+    curves,
+    intervals,
+    style,
+    text_rows,
+    text_runs,
+    text_training,
+)
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import FREE, MODELS, Settings
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import TextRow, at_best
+from toeplix.experiments.engine.text_rows import TextRow, at_best
 from toeplix.model import LanguageModel
 
 CLAIMS: tuple[str, ...] = ()
@@ -47,7 +55,7 @@ TEXTS = 2  # long sequences
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(text_training.Case):
+class Case(text_rows.Case):
     """A training run, and the length of the sequences that are read after it."""
 
     longest: int = 0
@@ -59,7 +67,7 @@ class LengthRow(TextRow):
     by_position: NotRequired[list[list[float]]]  # last position of a range, mean loss in it
 
 
-class LengthFound(text_training.TextFound):
+class LengthFound(text_rows.TextFound):
     """The measurements of a training run, and the loss by position."""
 
     by_position: list[list[float]]

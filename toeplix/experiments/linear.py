@@ -16,7 +16,8 @@ from toeplix.experiments.engine.models import LINEAR, MODELS, Settings
 from toeplix.experiments.engine.rows import Found, Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, Pair, TextRow, at_best
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_training import Pair
 from toeplix.experiments.engine.verdicts import Comparison, counted, decide, untrained
 
 CLAIMS, MEASURES_TIME = ("C7",), False

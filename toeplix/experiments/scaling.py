@@ -19,7 +19,8 @@ from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, TextRow, best_rate
+from toeplix.experiments.engine.text_rows import Case, TextRow
+from toeplix.experiments.engine.text_training import best_rate
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False

@@ -32,14 +32,8 @@ from toeplix.experiments.engine.models import HYENAS, MODELS, Settings, model
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import (
-    Case,
-    Pair,
-    TextRow,
-    at_best,
-    best_rate,
-    rates_tried,
-)
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_training import Pair, best_rate, rates_tried
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS, SMALL_RANGE
 from toeplix.experiments.engine.verdicts import Comparison, decide
 

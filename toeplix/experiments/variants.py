@@ -7,13 +7,14 @@ Toeplitz layers in sequence, flat and with 4 heads; 1 to 16 heads; 1 to 16 kerne
 import statistics
 from typing import Any
 
-from toeplix.experiments.engine import curves, intervals, style, text_training
+from toeplix.experiments.engine import curves, intervals, style, text_rows, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import PAPER_FLAT, PAPER_HEADS, Settings
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, Pair, TextRow, at_best
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_training import Pair
 from toeplix.experiments.engine.thresholds import EARLY
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
@@ -60,9 +61,7 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
         known = {n: groups[_name(kind, n)] for n in NUMBERS if _name(kind, n) in groups}
         if not known:
             continue
-        means = [
-            intervals.mean(list(text_training.losses(each).values())) for each in known.values()
-        ]
+        means = [intervals.mean(list(text_rows.losses(each).values())) for each in known.values()]
         own: dict[str, Any] = {
             "color": colour,
             "marker": "o^"[number],

@@ -19,7 +19,8 @@ from toeplix.experiments.engine.models import MODELS, Settings, model
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_training import Case, Pair, TextRow, at_best, best_rate
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_training import Pair, best_rate
 from toeplix.experiments.engine.verdicts import decide, not_testable
 from toeplix.experiments.training import DESK
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from toeplix.experiments.engine import task_tuning, text_training
+from toeplix.experiments.engine import task_tuning, text_rows
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.task_training import TaskRow
-from toeplix.experiments.engine.text_training import TextRow
+from toeplix.experiments.engine.text_rows import TextRow
 
 MAX_NAMED = 6  # models at an edge that are named
 
@@ -51,8 +51,8 @@ def _one_text(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     reported = {}
     for part in dict.fromkeys(row["part"] for row in rows):
         texts = cast("list[TextRow]", [row for row in rows if row["part"] == part])
-        shown: Sequence[Mapping[str, object]] = text_training.fullest(
-            [row for row in texts if not row.get("tuning_run")] or texts, text_training.setting
+        shown: Sequence[Mapping[str, object]] = text_rows.fullest(
+            [row for row in texts if not row.get("tuning_run")] or texts, text_rows.setting
         )
         reported[part] = shown[0].get("data")
     left_out = [row for row in rows if row.get("data") != reported[row["part"]]]
@@ -77,9 +77,9 @@ def _groups(rows: Sequence[Row]) -> tuple[list[int], dict[str, str]]:
         for part in parts:
             for name in dict.fromkeys(row["model"] for row in texts if row["part"] == part):
                 here = _one_width(texts, name, part)
-                for group in text_training.at_best(here, part).values():
+                for group in text_rows.at_best(here, part).values():
                     counts.append(len(group))
-                    edges[f"{name} {part}".strip()] = text_training.edge(here, name, part)
+                    edges[f"{name} {part}".strip()] = text_rows.edge(here, name, part)
         return counts, edges
     return [len({row["seed"] for row in rows if "seed" in row})], {}
 

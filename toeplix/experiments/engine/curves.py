@@ -8,7 +8,7 @@ from typing import Any
 from toeplix.experiments.engine import intervals, style
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.text_training import (
+from toeplix.experiments.engine.text_rows import (
     SplitKind,
     TextRow,
     at_best,

@@ -26,7 +26,7 @@ Fields = dict[str, JSON]  # of a case
 Found = Mapping[str, object]  # numbers that `measure` returns, of JSON types
 Table = Sequence[Mapping[str, object]]  # lines of a table, by column
 # fields of the case and numbers found, side by side. Families of experiments name theirs: see
-# `text_training.TextRow`, `task_training.TaskRow`, `trained_filters.FilterRow`
+# `text_rows.TextRow`, `task_training.TaskRow`, `trained_filters.FilterRow`
 Row = dict[str, Any]
 
 
