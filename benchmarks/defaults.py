@@ -29,10 +29,10 @@ from toeplix import Model, build
 from toeplix.profiling import timing
 
 VOCAB, CONTEXT, BATCH = 2000, 128, 16
-FREE = {"arch": "toeplitz", "filter": "free"}
+FREE = {"arch": "toeplitz", "filter": "free", "embedding_norm": 0.0}
 BASE = Model(**FREE, vocab=VOCAB, context=CONTEXT, dim=96, depth=4, heads=4, gate=False)
 FLAT = replace(BASE, heads=0)
-FLAT_GATED = replace(FLAT, gate=True)
+FLAT_GATED = replace(FLAT, gate=True, gate_bias=0.0)
 HYENA = Model.paper(arch="hyena", dim=96, depth=4, context=CONTEXT, vocab=VOCAB)
 CASES: dict[str, Model] = {
     "hyena, 33 features, frequency 14": replace(HYENA, filter_features=33, filter_frequency=14.0),

@@ -60,9 +60,26 @@ def test_embeddings_without_a_norm():
     del fields["embedding_norm"]
     assert Model(**compat.model_record(fields)).embedding_norm == 0.0
     assert ToeplixConfig(model=fields).model["embedding_norm"] == 0.0
-    fields = dataclasses.asdict(Model(arch="llama"))
+    few = {"gate": True, "dropout": 0.1, "dim": 8}  # written by a user
+    assert compat.model_record(few | {"filter": "recurrent"}) == few | {"filter": "recurrent"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Model(arch="llama"),
+        Model(arch="hyena"),
+        Model(arch="linear"),
+        Model(blocks=("attention", "hyena")),
+    ],
+)
+def test_others_have_no_norm_of_embeddings(model):
+    fields = dataclasses.asdict(model)
     del fields["embedding_norm"]
-    assert Model(**compat.model_record(fields)) == Model(arch="llama")  # which reads none
+    assert Model(**compat.model_record(fields)) == model
+    if model.arch != "llama":
+        saved = ToeplixConfig(model=fields).model
+        assert Model(**compat.model_record(saved)) == model
 
 
 def test_present_records_pass_through():

@@ -168,6 +168,8 @@ def test_where_the_norm_of_embeddings_starts(norm):
     plain = build(Model(**sizes, embedding_norm=0))
     assert torch.equal(plain.embed(torch.arange(20)[None])[0], plain.embedding.weight)
     assert Model.paper().embedding_norm == 0
+    tied = build(Model(**sizes, tie_embeddings=True))
+    assert torch.equal(tied.embed(torch.arange(20)[None])[0], tied.embedding.weight)
 
 
 @pytest.mark.parametrize("taps", [2, 3, 5])
@@ -180,7 +182,9 @@ def test_where_lookup_starts(taps):
     x = torch.randn(1, 7, 8)
     wide = mixer.project_in(x)
     late = torch.cat([torch.zeros(1, 1, 6), wide[:, :-1, 6:12]], 1)
-    _, k, v = mixer.queries_keys_values(x)
+    q, k, v = mixer.queries_keys_values(x)
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(q, normalize(wide[..., :6].unflatten(-1, (2, 3)), dim=-1), **close)
     torch.testing.assert_close(v.flatten(2), wide[..., 12:])
     torch.testing.assert_close(
         k[:, 1:], normalize(late[:, 1:].unflatten(-1, (2, 3)), dim=-1), rtol=1e-4, atol=1e-5

@@ -32,6 +32,9 @@ VALUES = {
     ("first", "channel"): "mlp_first",
     ("protocol", "rows"): "padded",
 }
+# fields by which a record that toeplix wrote, with every field, is known from one that a user wrote
+WRITTEN = {"vocab", "context", "dim", "depth", "norm", "init", "gate", "dropout"}
+NORMED = {"toeplitz", "lookup"}  # mixers of models whose embeddings have a norm
 BEFORE_FILTERS = {"filter": "free", "groups": 1}
 STORE_VERSION = 1  # of manifests whose validation split is called "held"
 
@@ -43,25 +46,25 @@ def model_record(record: Mapping[str, Any]) -> dict[str, Any]:
     if "gate" in record and "filter" not in record:  # all fields were written, and this one was not
         arch = record.get("arch", "toeplitz")
         record = {**record, "arch": arch} | (BEFORE_FILTERS if arch == "toeplitz" else {})
-    whole = {"gate", "dropout"} <= set(record)  # a record that toeplix wrote has every field
+    whole = set(record) >= WRITTEN
     if whole and record["gate"] and "gate_bias" not in record:  # gates started at 0
         gated = "toeplitz" in (record.get("arch"), *record.get("blocks", ()))
         record = {**record} | ({"gate_bias": 0.0} if gated else {})
-    if whole and "embedding_norm" not in record and "embedding_norm" in _fields(record):
+    if (
+        whole
+        and "embedding_norm" not in record
+        and NORMED & {record.get("arch", "toeplitz"), *record.get("blocks", ())}
+    ):
         record = {**record, "embedding_norm": 0.0}  # embeddings had no norm
     if not set(record) & set(MODEL):
         return dict(record)
-    found = _renamed(record, MODEL)
-    known = _fields(found)
-    return {name: value for name, value in found.items() if name in known or not known}
-
-
-def _fields(record: Mapping[str, Any]) -> frozenset[str]:
-    """Return the fields that an architecture reads; none of an unknown one, of which `Model` tells."""
     from toeplix.architectures import ARCHITECTURES  # late: it imports PyTorch
 
-    architecture = ARCHITECTURES.get(str(record.get("arch", "toeplitz")))
-    return frozenset() if architecture is None else architecture.fields
+    found = _renamed(record, MODEL)
+    architecture = ARCHITECTURES.get(str(found.get("arch", "toeplitz")))
+    if architecture is None:  # which `Model` says better
+        return found
+    return {name: value for name, value in found.items() if name in architecture.fields}
 
 
 def run_record(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,9 @@ class Model:
     # N(0, 0.02^2) if "scaled", and N(0, 1/fan_in) if "fan_in", which no other architecture has
     init: str = "scaled"
     # toeplitz and lookup
-    embedding_norm: float = 10.0  # initial weight of a norm after the embedding; 0: there is none
+    # initial weight of a norm after the embedding; 0: none. Tied ones have none: beside a normed token
+    # its own logit would be large at first
+    embedding_norm: float = 10.0
     filter: str = "recurrent"  # some taps and decays; or "free": a weight for every lag
     decays: int = 8  # of a recurrent filter
     # toeplitz
@@ -126,9 +128,10 @@ class Model:
 
     @property
     def norms_embeddings(self) -> bool:
-        """Whether a norm follows the embedding: with toeplitz or lookup blocks, unless it is 0."""
+        """Whether a norm follows the embedding: with toeplitz or lookup blocks and an untied output."""
         cycle = self.blocks or (self.arch,)
-        return self.embedding_norm > 0 and ("toeplitz" in cycle or "lookup" in cycle)
+        reads = "toeplitz" in cycle or "lookup" in cycle
+        return reads and self.embedding_norm > 0 and not self.tie_embeddings
 
     @classmethod
     def paper(

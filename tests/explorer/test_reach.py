@@ -75,7 +75,7 @@ def test_the_path_is_a_product_of_matrices(shape, time):
     for block in model.blocks:
         path = path + dense_mixer(block.token_mixer, time) @ path
     blocks = path.reshape(time, 8, time, 8)
-    x = model.embedding(tokens)
+    x = model.embed(tokens[None])[0]
     expected = torch.stack([(blocks[:, :, s] @ x[s]).norm(dim=1) for s in range(time)], 1)
     torch.testing.assert_close(reach(model, tokens, "filters_only"), expected)
 
@@ -94,7 +94,7 @@ def test_in_a_flat_model_it_is_one_filter():
         ]
     )
     found = reach(model, tokens, "filters_only")
-    sizes = model.embedding(tokens).norm(dim=1)
+    sizes = model.embed(tokens[None])[0].norm(dim=1)
     torch.testing.assert_close(found, toeplitz_matrix(taps.abs(), 13) * sizes)
 
 
@@ -123,7 +123,7 @@ def test_without_a_text_lookup_is_its_filter():
     for mixer in (first, second):
         weight = mixer.project_out.weight @ mixer.project_in.weight[2 * mixer.keys :]
         path = path + torch.kron(toeplitz_matrix(mixer.kernel[0], 9), weight) @ path
-    blocks, x = path.reshape(9, 8, 9, 8), model.embedding(tokens)
+    blocks, x = path.reshape(9, 8, 9, 8), model.embed(tokens[None])[0]
     expected = torch.stack([(blocks[:, :, s] @ x[s]).norm(dim=1) for s in range(9)], 1)
     torch.testing.assert_close(reach(model, tokens, "filters_only"), expected)
 

@@ -289,7 +289,7 @@ NEW = {  # the same by the names of today
     # new ones, none of which Hyena reads
     **{"blocks": (), "filter": "recurrent", "decays": 8, "free_taps": 16, "groups": 1},
     **{"keys": 8, "short_conv": 3, "gate_bias": 1.0},
-    "embedding_norm": 0.0,  # as there was none
+    "embedding_norm": 10.0,
 }
 
 

@@ -5,8 +5,9 @@ each position separately, this is a product of linear maps on (t, d):
 
     E = (I + M_L) ... (I + M_1),      M_l = W_out F_l W_in      reach[t, s] = | E[t, s] x_s |
 
-x_s is the embedding of token s and F_l the causal Toeplitz product; biases are omitted. Norms, gates and
-nonlinearities between filters are replaced by linear maps in one of two ways (`linearization`):
+x_s is the embedding of token s after its norm, and F_l the causal Toeplitz product; biases are omitted.
+Other norms, gates and nonlinearities between filters are replaced by linear maps in one of two ways
+(`linearization`):
 
     "at_text"       each is fixed at its value for this text: a norm divides by the standard deviation at
                     this position, a gate multiplies by its value. If the channel layers add nothing, the

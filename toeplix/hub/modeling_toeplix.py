@@ -67,7 +67,7 @@ DEFAULTS: dict[str, Any] = {
     "dropout": 0.0,
     "init": "scaled",  # or paper: how weights are initialised, see `_init_weights`
     # toeplitz and lookup
-    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0: there is none
+    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0: none, as if it is tied
     "filter": "recurrent",  # or free
     "decays": 8,  # of a recurrent filter
     # toeplitz
@@ -93,6 +93,8 @@ DEFAULTS: dict[str, Any] = {
     # of an architecture that transformers has itself, which is not in this file
     "state_size": 256,
 }
+NORMED = {"toeplitz", "lookup"}  # mixers of models whose embeddings have a norm
+WRITTEN = {"vocab", "context", "dim", "depth", "norm", "init", "gate", "dropout"}  # by toeplix
 OLD_NAMES = {  # of settings in toeplix 0.1.0
     "expansion": "mlp_ratio",
     "first": "block_order",
@@ -160,13 +162,13 @@ class ToeplixConfig(PreTrainedConfig):
         if "gate" in given and "filter" not in given:  # written before there were recurrent filters
             given = {"arch": "toeplitz"} | given
             given |= {"filter": "free"} if given["arch"] == "toeplitz" else {}
-        whole = {"gate", "dropout"} <= set(given)  # a record that toeplix wrote has every field
+        whole = set(given) >= WRITTEN  # a record that toeplix wrote has every field
         if (
             whole and given["gate"] and "gate_bias" not in given
         ):  # written before gates started open
             toeplitz = "toeplitz" in (given.get("arch"), *given.get("blocks", ()))
             given |= {"gate_bias": 0.0} if toeplitz else {}
-        if whole:
+        if whole and NORMED & {given.get("arch"), *given.get("blocks", ())}:
             given = {"embedding_norm": 0.0} | given  # written before embeddings had a norm
         self.model, self.toeplix_version = DEFAULTS | given, toeplix_version
         order = self.model["block_order"]
@@ -182,6 +184,9 @@ class ToeplixConfig(PreTrainedConfig):
             size = self.model[name]
             if type(default) is int and (type(size) is not int or not 0 <= size < 2**31):
                 raise ValueError(f"{name}={size!r:.40} must be an integer in 0 .. {2**31 - 1}")
+        weight = self.model["embedding_norm"]
+        if type(weight) not in (int, float) or not 0 <= weight < math.inf:
+            raise ValueError(f"embedding_norm={weight!r:.40} must be a number of at least 0")
         if self.model["depth"] * self.model["sequential"] > MAX_LAYERS:
             raise ValueError(f"depth={self.model['depth']} must be at most {MAX_LAYERS} layers")
 
@@ -1062,6 +1067,8 @@ class ToeplixPreTrainedModel(PreTrainedModel):
             kaiming   N(0, 2/fan_in), biases 0
             output    PyTorch's defaults, but the head N(0, 0.02^2)
             pytorch   PyTorch's defaults
+
+        Norms start with weights of 1, that of embeddings with the setting `embedding_norm`.
         """
         settings = self.config.settings
         rule = MIXERS[self.config.cycle[0]].initialisation[settings.init]
@@ -1095,7 +1102,8 @@ class ToeplixModel(ToeplixPreTrainedModel):
         super().__init__(config)
         settings = config.settings
         self.embedding = nn.Embedding(settings.vocab, settings.dim)
-        normed = settings.embedding_norm > 0 and {"toeplitz", "lookup"} & set(config.cycle)
+        normed = settings.embedding_norm > 0 and NORMED & set(config.cycle)
+        normed = normed and not settings.tie_embeddings
         self.embedding_norm = NORMS[settings.norm](settings.dim) if normed else nn.Identity()
         self.blocks = nn.ModuleList(
             ToeplixBlock(config, mixer, slot)
@@ -1197,7 +1205,7 @@ class ToeplixForCausalLM(ToeplixModel, GenerationMixin):
     """A language model: the backbone and an output layer.
 
     It is a backbone and does not hold one, so that weights have the same names as in toeplix: embedding,
-    blocks, norm, head.
+    embedding_norm, blocks, norm, head.
     """
 
     _tied_weights_keys = {"head.weight": "embedding.weight"}  # noqa: RUF012

@@ -47,7 +47,7 @@ class Autoencoder(nn.Module):
 
     Args:
         encoder: the model that is probed; `encode(tokens)` returns (b, t, d).
-        decoder: a new model of the encoder's width. Its embedding is removed.
+        decoder: a new model of the encoder's width. Its embedding and the norm after it are removed.
         token: the position of the hidden state, counted from the end: -1 is the last.
         norm: whether the state is normalised to mean 0 and variance 1, so that encoders are comparable.
         signal: one of SIGNALS: `state`, or a control.
