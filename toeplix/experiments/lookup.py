@@ -4,10 +4,10 @@ Models of lookup blocks with recurrent filters, beside hybrids, Hyena, Mamba 2 a
 eight positions for every pair. Learning rates are tuned for every model at the middle number of pairs;
 other numbers of pairs, of key channels and other widths keep the rate of their model. A part of its own
 has the default model, of four blocks, on the smallest number of pairs. It and two lookup blocks are
-trained with all seeds at every learning rate of the grid, which choose that of two lookup blocks.
+trained with all seeds at every learning rate of the grid.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -19,7 +19,7 @@ from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.task_training import Case, TaskRow
-from toeplix.experiments.engine.task_tuning import best_rate, effort, groups, identity, tuned
+from toeplix.experiments.engine.task_tuning import best_rate, groups, tuned
 from toeplix.experiments.recall import table as recall_table
 
 CLAIMS: tuple[str, ...] = ()
@@ -67,10 +67,9 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     for name, settings in COMPARED.items():
         case = _case(scale, name, settings, MIDDLE)
         found += tuned([case], scale, rows, RATES)
-        rate = best_rate(case, scale, rows, RATES)
         if name == "lookup":
             found += _with_all_seeds(case, scale)
-            rate = _best_of_all_seeds(case, scale, rows)
+        rate = best_rate(case, scale, rows, RATES)
         if rate is None or name in SLOW_ON_CPU:
             continue
         known: dict[str, Any] = {"lr": rate, "seed": scale.seeds[0]}
@@ -93,17 +92,6 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
 def _with_all_seeds(case: Case, scale: Scale) -> list[Case]:
     """Return the case at all learning rates of the grid with all seeds: one seed is too few to choose."""
     return [replace(case, lr=lr, seed=seed) for lr in RATES for seed in scale.seeds]
-
-
-def _best_of_all_seeds(case: Case, scale: Scale, rows: list[TaskRow]) -> float | None:
-    """Return the best learning rate of the grid by all seeds; None until they are measured."""
-    by_rate: dict[float, list[TaskRow]] = {lr: [] for lr in RATES}
-    for row in rows:
-        if identity(row) == identity(asdict(case)) and row["seed"] in scale.seeds:
-            by_rate.get(row["lr"], []).append(row)
-    if any(len(several) < len(scale.seeds) for several in by_rate.values()):
-        return None
-    return min(by_rate, key=lambda lr: effort(by_rate[lr]))
 
 
 def _default_case(scale: Scale) -> Case:

@@ -70,20 +70,15 @@ class LookupMixer(TokenMixer):
         """
         with torch.no_grad():
             if isinstance(self.short, nn.Conv1d):
-                self.short.weight.copy_(self._first_taps())
+                keys, values = self.heads * self.keys, self.heads * self.channels
+                q, k, v = self.short.weight.zero_().split((keys, keys, values))
+                for taps, position in ((q, -1), (k, -2), (v, -1)):
+                    taps[..., position].fill_(1)
             if self.recurrent:
                 self.weights.zero_()
                 self.weights[:, -1] = (1 - self.decays[-1].double().square()).rsqrt()
             else:
                 self.kernel.fill_(1.0)
-
-    def _first_taps(self) -> Float[Tensor, "w 1 taps"]:
-        """Return the initial taps of the short convolution, the oldest position first."""
-        keys = self.heads * self.keys
-        taps = torch.zeros(2 * keys + self.heads * self.channels, 1, self.taps)
-        q, k, v = taps.split((keys, keys, self.heads * self.channels))
-        q[..., -1] = k[..., -2] = v[..., -1] = 1
-        return taps
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return self._mixed(x, self._lookup if self.layout is WHOLE else self._divided, None)
