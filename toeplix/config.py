@@ -51,8 +51,8 @@ class Model:
     # N(0, 0.02^2) if "scaled", and N(0, 1/fan_in) if "fan_in", which no other architecture has
     init: str = "scaled"
     # toeplitz and lookup
-    # initial weight of a norm after the embedding; 0: none. Tied ones have none: beside a normed token
-    # its own logit would be large at first
+    # initial weight of a norm after the embedding; 0: none. Models with tied embeddings have none, as the
+    # logit of the current token would start large
     embedding_norm: float = 10.0
     filter: str = "recurrent"  # some taps and decays; or "free": a weight for every lag
     decays: int = 8  # of a recurrent filter

@@ -67,7 +67,7 @@ DEFAULTS: dict[str, Any] = {
     "dropout": 0.0,
     "init": "scaled",  # or paper: how weights are initialised, see `_init_weights`
     # toeplitz and lookup
-    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0: none, as if it is tied
+    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0, or tied: none
     "filter": "recurrent",  # or free
     "decays": 8,  # of a recurrent filter
     # toeplitz

@@ -62,11 +62,11 @@ class LookupMixer(TokenMixer):
             self.kernel = nn.Parameter(torch.empty(self.heads, config.context))
 
     def reset(self, init: str) -> None:
-        """Start near linear attention that finds what followed the present token earlier.
+        """Start as linear attention that retrieves what followed earlier occurrences of a token.
 
-        Filters are the slowest decay, or constant, and 1 at lag 0. The short convolution begins by
-        reading keys one position late, and queries and values where they are: a query meets the token
-        before each value. Learning this shift from noise takes long, and often fails.
+        Filters are the slowest decay, or constant, and 1 at lag 0. The short convolution starts by
+        shifting keys by one position, and not queries and values: a query is compared with the token
+        before each value. From random taps this shift is learned late, or not at all.
         """
         with torch.no_grad():
             if isinstance(self.short, nn.Conv1d):
