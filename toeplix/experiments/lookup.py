@@ -1,10 +1,11 @@
 """Where lookup breaks: multi-query associative recall over pairs, key channels and widths.
 
 Models of lookup blocks with recurrent filters, beside hybrids, Hyena, Mamba 2 and Llama. The context is
-eight positions for every pair. Learning rates are tuned for every model at the middle number of pairs;
-other numbers of pairs, of key channels and other widths keep the rate of their model. A part of its own
-has the default model, of four blocks, on the smallest number of pairs. It and two lookup blocks are
-trained with all seeds at every learning rate of the grid.
+eight positions for every pair. Learning rates are tuned for every model and setting: a rate that is best
+for few pairs may learn nothing of many. The middle number of pairs has all seeds, other numbers of pairs,
+of key channels and other widths have one. A part of its own has the default model, of four blocks, on
+the smallest number of pairs. It and two lookup blocks are trained with all seeds at every learning rate
+of the grid.
 """
 
 from dataclasses import replace
@@ -19,17 +20,18 @@ from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.task_training import Case, TaskRow
-from toeplix.experiments.engine.task_tuning import best_rate, groups, tuned
+from toeplix.experiments.engine.task_tuning import groups, tuned
 from toeplix.experiments.recall import table as recall_table
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
 COST = "half an hour on two cores with --jobs 2"
 RATES = (2e-3, 4e-3, 8e-3)
+KEYS, DEFAULT_KEYS = (2, 4, 8, 16), 8
 NORMED: Settings = {"embedding_norm": MODELS["hybrid"]["embedding_norm"]}
 LOOKUP: Settings = {"arch": "lookup", "filter": "recurrent"} | NORMED
 COMPARED: dict[str, Settings] = {
-    "lookup": LOOKUP | {"keys": 8},
+    "lookup": LOOKUP | {"keys": DEFAULT_KEYS},
     "lookup 1 of 2": MODELS["hybrid"] | {"blocks": ["toeplitz", "lookup"]},
     "hyena": MODELS["hyena"],
     "llama": MODELS["llama"],
@@ -37,7 +39,6 @@ COMPARED: dict[str, Settings] = {
 }
 SLOW_ON_CPU = ("mamba2",)  # its scan in plain PyTorch: one number of pairs
 PAIRS, MIDDLE = (4, 8, 16, 32), 8
-KEYS = (2, 4, 8, 16)
 POSITIONS_PER_PAIR = 8
 DEFAULT_PART = "the default model"
 DEFAULT_STEPS = {"paper": 100_000, "desk": 3000, "laptop": 1500, "smoke": 2}  # at most
@@ -62,31 +63,31 @@ SIZES: task_training.Sizes = {
 
 
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
-    default = _default_case(scale)
+    default, one_seed = _default_case(scale), replace(scale, seeds=scale.seeds[:1])
     found = tuned([default], scale, rows, RATES) + _with_all_seeds(default, scale)
     for name, settings in COMPARED.items():
         case = _case(scale, name, settings, MIDDLE)
         found += tuned([case], scale, rows, RATES)
         if name == "lookup":
             found += _with_all_seeds(case, scale)
-        rate = best_rate(case, scale, rows, RATES)
-        if rate is None or name in SLOW_ON_CPU:
-            continue
-        known: dict[str, Any] = {"lr": rate, "seed": scale.seeds[0]}
-        found += [
-            replace(_case(scale, name, settings, pairs), **known)
-            for pairs in PAIRS
-            if pairs != MIDDLE
-        ]
-        found.append(replace(case, dim=case.dim // 2, **known))
-        if name == "lookup":
-            for keys in KEYS:
-                wider = LOOKUP | {"keys": keys}
-                found += [
-                    replace(_case(scale, f"lookup, {keys} keys", wider, pairs), **known)
-                    for pairs in (MIDDLE, PAIRS[-1])
-                ]
+        if name not in SLOW_ON_CPU:
+            found += tuned(_others(case, scale), one_seed, rows, RATES)
     return list({case.digest: case for case in found}.values())
+
+
+def _others(middle: Case, scale: Scale) -> list[Case]:
+    """Return other numbers of pairs, half the width and, for lookup, other numbers of key channels."""
+    name, settings = middle.model, middle.settings
+    found = [_case(scale, name, settings, pairs) for pairs in PAIRS if pairs != MIDDLE]
+    found.append(replace(middle, dim=middle.dim // 2))
+    if name == "lookup":
+        found += [
+            _case(scale, f"lookup, {keys} keys", LOOKUP | {"keys": keys}, pairs)
+            for keys in KEYS
+            if keys != DEFAULT_KEYS
+            for pairs in (MIDDLE, PAIRS[-1])
+        ]
+    return found
 
 
 def _with_all_seeds(case: Case, scale: Scale) -> list[Case]:
@@ -121,7 +122,7 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     accuracies.draw(axes[0], middle, title=f"{MIDDLE} pairs")
     accuracies.reference(axes[0], middle)
     accuracies.along(axes[1], named, "pairs", x="pairs", title=f"width {widest}")
-    keyed = [group for group in wide if "keys" in group[0]["model"]]
+    keyed = [group for group in wide if _keys(group)]
     for pairs, marker in ((MIDDLE, "o-"), (PAIRS[-1], "s--")):
         here = [group for group in keyed if group[0]["options"]["pairs"] == pairs]
         points = sorted((_keys(group), fmean(row["accuracy"] for row in group)) for group in here)
@@ -137,7 +138,9 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
 
 
 def _keys(group: list[TaskRow]) -> int:
-    return int(group[0]["model"].split()[1])
+    """Return the key channels of models of lookup blocks only, and 0 of others."""
+    by_name = {f"lookup, {keys} keys": keys for keys in KEYS} | {"lookup": DEFAULT_KEYS}
+    return by_name.get(group[0]["model"], 0)
 
 
 def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
