@@ -188,8 +188,8 @@ def test_the_better_model_is_chosen_on_batches_that_are_not_reported():
     assert "paper 4 heads minus hyena" in retention.holds(encoders)["C9b"].ours
 
 
-def test_frozen_models_get_more_seeds_where_they_are_not_decided():
-    """At scale desk lengths 8 and 16 compare trained and frozen filters."""
+def test_capacity_at_the_desk_is_that_of_the_models_that_decide_claims():
+    """All have six seeds at lengths 8 and 16; noise, other models and other parts are left out."""
     desk = SCALES["desk"]
     assert {4 * times for times in capacity.FROZEN_MULTIPLES["desk"]} == {8, 16}
     assert {2 * times for times in capacity.FROZEN_MULTIPLES["laptop"]} == {8, 16}
@@ -214,7 +214,9 @@ def test_frozen_models_get_more_seeds_where_they_are_not_decided():
     rows = measured(0.4)
     assert seeds(rows, "ones flat") == set(range(6))
     assert seeds(rows, "ones 4 heads") == set(range(6))
-    assert seeds(rows, "frozen flat") == set(desk.seeds), "noise decides nothing here"
+    assert {row["model"] for row in rows} == set(capacity.DECIDING)
+    assert {row["part"] for row in rows} == {"equal width"}
+    assert all(seeds(rows, name) == set(range(6)) for name in capacity.DECIDING)
 
 
 def test_lengths_grow_until_a_model_breaks():

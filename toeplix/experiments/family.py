@@ -77,7 +77,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {},
     "desk": {"depth": 4, "rates": (4e-3, 8e-3, 1.6e-2)},
     "laptop": {
-        "dim": 96, "depth": 4, "batch": 16, "steps": 300, "eval_sequences": 256, "max_seeds": 3,
+        "dim": 96, "depth": 4, "batch": 16, "steps": 300, "eval_sequences": 256,
         "rates": (8e-3, 1.6e-2, 3.2e-2), "timing": 6.0,
     },
     "smoke": {"depth": 2},

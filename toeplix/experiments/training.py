@@ -17,7 +17,6 @@ steps of runs that choose a learning rate, which at scale desk are a fifth of th
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from toeplix.experiments.engine import (
     curves,
@@ -62,10 +61,8 @@ TMM = ("paper flat", "paper 4 heads")
 NOT_COMPARABLE = {("mamba2", "memory")}  # see above
 RATES_PART = "rates"
 RATES_MODELS = ("paper flat", "paper 4 heads", "hyena", "llama")
-# At scale desk: 16 tokens per parameter of Llama, and the comparisons of C2 and C8. C1 is decided by
-# `frontier`, C3 by `window`, and variants of Hyena are compared at scale laptop. The cost is estimated in
-# docs/scaling.md.
-DESK: dict[str, Any] = {"steps": 3000, "warmup": 150, "tuning": 0.2}
+# At scale desk: the comparisons of C2 and C8. C1 is decided by `frontier`, C3 by `window`; variants of
+# Hyena are compared at scale laptop. The cost is estimated in docs/scaling.md.
 DESK_FULL_RUNS = ("toeplitz", "hybrid", "hyena", "llama")  # at equal width; described, not decided
 DESK_MODELS = (*DESK_FULL_RUNS, "paper flat", "paper 4 heads", "masked")
 DESK_PARTS = {"compute": ("paper flat", "paper 4 heads", "masked", "llama")}
@@ -75,7 +72,6 @@ PAIRS += [Pair(name, other) for name in TMM for other in ("llama", "masked")]
 
 def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     desk = scale.name == "desk"
-    scale = replace(scale, **DESK) if desk else scale
     compared = {name: MODELS[name] for name in (DESK_MODELS if desk else MODELS)}
     found = text_training.tuned(scale, compared, rows)
     if desk:

@@ -11,8 +11,6 @@ whole bucket before it, which at l = n/2 is the whole context. The paper does no
 than full attention (C2 says the opposite), so "llama" is shown and decides nothing.
 """
 
-from dataclasses import replace
-
 from toeplix.experiments.engine import curves, equal_cost, style, text_training
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS, Settings, model
@@ -22,7 +20,6 @@ from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
 from toeplix.experiments.engine.text_training import Pair, best_rate
 from toeplix.experiments.engine.verdicts import decide, not_testable
-from toeplix.experiments.training import DESK
 
 CLAIMS, MEASURES_TIME = ("C3",), False
 COST = (
@@ -39,7 +36,6 @@ PAIRS = [Pair(name, other) for name in TMM for other in WINDOWS]
 
 def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     desk = scale.name == "desk"
-    scale = replace(scale, **DESK) if desk else scale
     compared = _compared(scale)
     found = text_training.tuned(scale, compared, rows)
     if desk:

@@ -69,8 +69,8 @@ SCALES = {
         depth=4,
         context=128,
         batch=16,
-        steps=4000,  # 8.2 million tokens: 21 per parameter of Llama, 29 of the flat Toeplitz model
-        warmup=200,
+        steps=3000,  # 6.1 million tokens: 22 per parameter of the flat Toeplitz model, 16 of Llama
+        warmup=150,
         rates=(2e-3, 6e-3, 1.6e-2),
         seeds=(0, 1, 2),
         max_seeds=6,
@@ -79,7 +79,7 @@ SCALES = {
         dims=(128, 256, 512),
         contexts=(128, 512, 2048, 8192, 16384, 65536),
         timing=3.0,
-        tuning=0.25,
+        tuning=0.2,
     ),
     "laptop": Scale(
         name="laptop",
