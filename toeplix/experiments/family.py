@@ -106,10 +106,13 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
 def _equal_cost(
     scale: Scale, known: Mapping[str, float], rows: list[TextRow], *, steps_from: Case
 ) -> list[Case]:
-    """Return the runs of equal FLOPs and equal time; costs of a step are those of `steps_from`."""
+    """Return the runs of equal FLOPs and equal time; costs of a step are those of `steps_from`.
+
+    Rows of further seeds do not change the measured times: runs of other lengths would be wanted.
+    """
     found = []
     for name, cost in COSTS.items():
-        steps = steps_of(rows, steps_from, cost)
+        steps = steps_of([row for row in rows if row["seed"] in scale.seeds], steps_from, cost)
         some = {model: rate for model, rate in known.items() if model in steps}
         found += _repeated(scale, some, f"{short(scale.data)}, {name}", steps)
     return found
