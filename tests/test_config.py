@@ -174,21 +174,23 @@ def test_where_the_norm_of_embeddings_starts(norm):
 
 @pytest.mark.parametrize("taps", [2, 3, 5])
 def test_where_lookup_starts(taps):
-    """Queries and values are read where they are, keys one position late."""
+    """Queries and values are read where they are, keys one position late, with noise beside it."""
     config = Model(
         arch="lookup", vocab=20, context=8, dim=8, depth=1, heads=2, keys=3, short_conv=taps
     )
     mixer = build(config).blocks[0].token_mixer
     x = torch.randn(1, 7, 8)
     wide = mixer.project_in(x)
-    late = torch.cat([torch.zeros(1, 1, 6), wide[:, :-1, 6:12]], 1)
+    noise = mixer.short.weight[6:12, 0, -1]
+    late = torch.cat([torch.zeros(1, 1, 6), wide[:, :-1, 6:12]], 1) + noise * wide[..., 6:12]
     q, k, v = mixer.queries_keys_values(x)
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(q, normalize(wide[..., :6].unflatten(-1, (2, 3)), dim=-1), **close)
     torch.testing.assert_close(v.flatten(2), wide[..., 12:])
     torch.testing.assert_close(
-        k[:, 1:], normalize(late[:, 1:].unflatten(-1, (2, 3)), dim=-1), rtol=1e-4, atol=1e-5
+        k[:, 1:], normalize(late[:, 1:].unflatten(-1, (2, 3)), dim=-1), **close
     )
+    assert 0 < noise.abs().max() < 0.5
 
 
 def test_numbers_are_one_record():

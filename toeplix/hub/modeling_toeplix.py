@@ -779,7 +779,7 @@ class ToeplixLookupMixer(ToeplixMixer, HasDecays):
         return 2 if settings.short_conv > 1 else 1  # keys and values, the short convolution
 
     def reset(self) -> None:
-        """Start near linear attention, with keys read one position late.
+        """Start near linear attention, with keys read one position late, up to some noise.
 
         Filters are the slowest decay, or constant, and 1 at lag 0.
         """
@@ -787,6 +787,7 @@ class ToeplixLookupMixer(ToeplixMixer, HasDecays):
             taps = torch.zeros(self.short.weight.shape)
             q, k, v = taps.split(self.sizes)
             q[..., -1] = k[..., -2] = v[..., -1] = 1
+            k[..., -1].normal_(0, 0.1)
             init.copy_(self.short.weight, taps)
         if self.settings.filter == "free":
             init.ones_(self.kernel)

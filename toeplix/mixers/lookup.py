@@ -35,6 +35,9 @@ MIN_SQUARE = 1e-6  # added to the squared lengths of queries and keys
 # added to the mean square of a head. Early positions read few keys, and rounding would decide the sign
 # of a sum of almost nothing that the norm makes large.
 MIN_MEAN_SQUARE = 1e-2
+# initial standard deviation of the newest tap of keys, beside 1 for the tap before it. Without it the
+# first key of a document is 0, and many pairs are learned late (docs/log.md).
+KEY_NOISE = 0.1
 
 
 class LookupMixer(TokenMixer):
@@ -65,8 +68,8 @@ class LookupMixer(TokenMixer):
         """Start as linear attention that retrieves what followed earlier occurrences of a token.
 
         Filters are the slowest decay, or constant, and 1 at lag 0. The short convolution starts by
-        shifting keys by one position, and not queries and values: a query is compared with the token
-        before each value. From random taps this shift is learned late, or not at all.
+        shifting keys by one position (up to noise), and not queries and values: a query is compared with
+        the token before each value. From random taps this shift is learned late, or not at all.
         """
         with torch.no_grad():
             if isinstance(self.short, nn.Conv1d):
@@ -74,6 +77,7 @@ class LookupMixer(TokenMixer):
                 q, k, v = self.short.weight.zero_().split((keys, keys, values))
                 for taps, position in ((q, -1), (k, -2), (v, -1)):
                     taps[..., position].fill_(1)
+                k[..., -1].normal_(0, KEY_NOISE)
             if self.recurrent:
                 self.weights.zero_()
                 self.weights[:, -1] = (1 - self.decays[-1].double().square()).rsqrt()
