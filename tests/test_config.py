@@ -174,7 +174,7 @@ def test_where_the_norm_of_embeddings_starts(norm):
 
 @pytest.mark.parametrize("taps", [2, 3, 5])
 def test_where_lookup_starts(taps):
-    """Queries and values are read where they are, keys one position late, with noise beside it."""
+    """Queries and values are read where they are, keys shifted by one position, plus noise."""
     config = Model(
         arch="lookup", vocab=20, context=8, dim=8, depth=1, heads=2, keys=3, short_conv=taps
     )

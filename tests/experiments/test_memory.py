@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from toeplix.experiments import SCALES, capacity, copying, recall, retention
+from toeplix.experiments import SCALES, capacity, copying, frozen, recall, retention
 from toeplix.experiments.engine import accuracies
 from toeplix.experiments.engine import rows as stored
 from toeplix.experiments.engine.task_training import area
@@ -116,6 +116,8 @@ def test_copying_at_the_desk_is_the_papers_task():
 
     assert parts("laptop") - parts("desk") == {"variable lag"}
     assert parts("desk") == {"constant lag", "narrow"}
+    same = [case for case in copying.cases(SCALES["desk"], []) if case.part == "constant lag"]
+    assert {case.model for case in same} == set(copying.COMPARED), "C12 and C13 compare all of them"
 
 
 def test_copying_waits_for_all_models():
@@ -191,30 +193,27 @@ def test_capacity_at_the_desk_is_that_of_the_models_that_decide_claims():
     desk = SCALES["desk"]
     assert {4 * times for times in capacity.FROZEN_MULTIPLES["desk"]} == {8, 16}
     assert {2 * times for times in capacity.FROZEN_MULTIPLES["laptop"]} == {8, 16}
-
-    def measured(spread):
-        """All cases at their levels; flat frozen filters differ from those with heads by `spread`."""
-        found, before = {}, -1
-        while len(found) > before:
-            before = len(found)
-            for case in capacity.cases(desk, list(found.values())):
-                level = 0.5 + (spread * (case.seed - 1) if case.model == "ones flat" else 0.0)
-                level += 0.3 * (case.model == "hyena") + 0.2 * case.model.startswith("paper")
-                level += 0.1 * (case.model == "mamba2") + 1e-3 * case.seed * len(case.model)
-                effort = {"solved": None, "tune_solved": None, "tune_loss": abs(case.lr - 4e-3)}
-                numbers = {"accuracy": level, "area": level, "loss": 1.0, "flops_per_step": 1.0}
-                found[case.digest] = asdict(case) | effort | numbers
-        return list(found.values())
-
-    def seeds(rows, name):
-        return {row["seed"] for row in rows if row["model"] == name and row["context"] == 16}
-
-    rows = measured(0.4)
-    assert seeds(rows, "ones flat") == set(range(6))
-    assert seeds(rows, "ones 4 heads") == set(range(6))
+    found, before = {}, -1
+    while len(found) > before:
+        before = len(found)
+        for case in capacity.cases(desk, list(found.values())):
+            effort = {"solved": None, "tune_solved": None, "tune_loss": abs(case.lr - 4e-3)}
+            numbers = {"accuracy": 0.5, "area": 0.5, "loss": 1.0, "flops_per_step": 1.0}
+            found[case.digest] = asdict(case) | effort | numbers
+    rows = found.values()
     assert {row["model"] for row in rows} == set(capacity.DECIDING)
     assert {row["part"] for row in rows} == {"equal width"}
-    assert all(seeds(rows, name) == set(range(6)) for name in capacity.DECIDING)
+    for name in capacity.DECIDING:
+        for length in (8, 16):
+            mine = [row for row in rows if (row["model"], row["context"]) == (name, length)]
+            assert {row["seed"] for row in mine} == set(range(6)), (name, length)
+
+
+def test_frozen_at_the_desk_is_without_ones():
+    """Noise decides the claim."""
+    names = {case.model for case in frozen.cases(SCALES["desk"], [])}
+    assert names == {"paper flat", "paper 4 heads", "frozen flat", "frozen 4 heads"}
+    assert {case.model for case in frozen.cases(SCALES["laptop"], [])} == set(frozen.COMPARED)
 
 
 def test_lengths_grow_until_a_model_breaks():

@@ -46,7 +46,7 @@ COMPARED: dict[str, Settings] = {BASE: MODELS[BASE]} | {
 PAIRS = tuple(Pair(name, BASE, decides=False) for name in CHANGES)
 
 
-# half of the steps of scale desk: about 11 tokens per parameter, and two hours
+# two thirds of the steps of scale desk: about 14 tokens per parameter, and two hours
 SIZES: dict[str, dict[str, Any]] = {"desk": {"steps": 2000, "warmup": 100}}
 
 

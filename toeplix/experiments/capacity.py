@@ -11,8 +11,8 @@ trained filters are compared at lengths at which not all models make no errors. 
 the paper's autoencoders, so ones decide; noise is measured beside them.
 
 A model that does not even learn the shortest texts is not trained, and the other is not compared with it.
-At scale desk only the models and the part that decide claims are measured, with six seeds; the other
-parts are those of scale laptop.
+At scale desk only the models that decide claims are measured, at equal width and with six seeds; other
+models and parts are measured at other scales only.
 
 Two layers of attention with a window of half the text do not cover its first token. Their low accuracy is
 a limit of the receptive field, not of capacity.
@@ -20,6 +20,7 @@ a limit of the receptive field, not of capacity.
 
 import math
 import statistics
+from functools import partial
 from typing import Any
 
 from toeplix.experiments.engine import (
@@ -110,51 +111,57 @@ SIZES: task_training.Sizes = {
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     """Return the cases; learning rates are tuned at the middle length and kept at the others."""
     first = SIZES[scale.name]["context"]
-    middle, last = (
-        first * LENGTH_MULTIPLES[len(LENGTH_MULTIPLES) // 2],
-        first * LENGTH_MULTIPLES[-1],
-    )
+    middle = first * LENGTH_MULTIPLES[len(LENGTH_MULTIPLES) // 2]
     found, rates = [], {}
     frozen_lengths = [first * times for times in FROZEN_MULTIPLES[scale.name]]
     more = _undecided(scale, rows, middle) | _undecided_frozen(scale, rows, frozen_lengths)
     for name, settings in (COMPARED | FROZEN).items():
+        if scale.name == "desk" and name not in DECIDING:
+            continue
         case = _case(scale, name, settings, part="equal width", context=middle)
         found += tuned([case], scale, rows, RATES, undecided=more)
-        rates[name] = best_rate(case, scale, rows, RATES)
-    for name, rate in rates.items():
+        rate = best_rate(case, scale, rows, RATES)
         if rate is None:
             continue
-        settings = (COMPARED | FROZEN)[name]
-        multiples = FROZEN_MULTIPLES[scale.name] if name in (*FROZEN, *TMM) else ()
-        others = [first * times for times in multiples]
-        others += [] if name in FROZEN else lengths(rows, name, first)
-        sizes = [
-            {"part": "equal width", "context": n} for n in dict.fromkeys(others) if n != middle
+        rates[name] = rate
+        others = frozen_lengths if name in (*FROZEN, *TMM) else []
+        others = others + ([] if name in FROZEN else lengths(rows, name, first))
+        found += [
+            _case(scale, name, settings, lr=rate, seed=seed, part="equal width", context=n)
+            for n in dict.fromkeys(others)
+            if n != middle
+            for seed in tuning.seeds(scale, name in more)
         ]
+    if scale.name == "desk":
+        return found
+    return found + _other_parts(scale, rows, rates, more)
+
+
+def _other_parts(
+    scale: Scale, rows: list[TaskRow], rates: dict[str, float], more: set[str]
+) -> list[Case]:
+    """Return the cases of equal compute, of longer training and of the published protocol."""
+    first = SIZES[scale.name]["context"]
+    middle = first * LENGTH_MULTIPLES[len(LENGTH_MULTIPLES) // 2]
+    last = first * LENGTH_MULTIPLES[-1]
+    steps = LONGER_TRAINING * SIZES[scale.name]["steps"]
+    found = []
+    for name, rate in rates.items():
+        settings = (COMPARED | FROZEN)[name]
         if name not in (*FROZEN, ANCHOR):
             slow = name in SLOW_ON_CPU and scale.name != "paper"
+            make = partial(_case, scale, name, settings, part="equal compute")
             resized = [
-                _case(
-                    scale,
-                    name,
-                    settings,
-                    part="equal compute",
-                    context=n,
-                    dim=_width(scale, name, n),
-                )
+                make(context=n, dim=_width(scale, name, n))
                 for n in ([middle] if slow else [middle, last])
             ]
             grid = tuning.around(rate, task_tuning.grid_of(resized[0], scale, RATES))
             found += tuned(resized, scale, rows, grid)
-        steps = LONGER_TRAINING * SIZES[scale.name]["steps"]
-        sizes += [
-            {"part": "longer training", "context": n, "steps": steps}
+        make = partial(_case, scale, name, settings, part="longer training", steps=steps, lr=rate)
+        found += [
+            make(context=n, seed=seed)
             for n, several in ((middle, LONGER_AT_MIDDLE_LENGTH), (last, LONGER_AT_BOTH_LENGTHS))
             if name in several
-        ]
-        found += [
-            _case(scale, name, settings, lr=rate, seed=seed, **each)
-            for each in sizes
             for seed in tuning.seeds(scale, name in more)
         ]
     for name, share in PUBLISHED.items():
@@ -163,8 +170,6 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
         found += [
             _case(scale, name, COMPARED[name], lr=lr, seed=seed, **fields) for seed in scale.seeds
         ]
-    if scale.name == "desk":
-        found = [case for case in found if case.part == "equal width" and case.model in DECIDING]
     return found
 
 
@@ -223,14 +228,13 @@ measure = task_training.measure
 
 
 def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
-    drawing, axes = style.panels(3, 2)
     width = groups(rows, part="equal width")
     free = [group for group in width if group[0]["model"] in COMPARED]
-    accuracies.along(axes[0], free, "context", x="length", title="equal width")
-    style.level(axes[0], TARGET_ACCURACY, f"{TARGET_ACCURACY:.0%}")
-    anchor = [group for group in width if group[0]["model"] == ANCHOR]
-    equal = groups(rows, part="equal compute") + anchor
-    accuracies.along(axes[1], equal, "context", x="length", title="equal compute")
+    equal = groups(rows, part="equal compute")
+    by_length = {"equal width": free}
+    if equal:
+        anchor = [group for group in width if group[0]["model"] == ANCHOR]
+        by_length["equal compute"] = equal + anchor
     lengths = {group[0]["context"] for group in width if group[0]["model"] in FROZEN}
     frozen = [group for group in width if group[0]["model"] in (*FROZEN, *TMM)]
     middle = min(lengths, default=0)
@@ -246,7 +250,13 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
         ],
         "as published": groups(rows, part="as published"),
     }
-    for place, (title, some) in zip(axes[2:], shown.items(), strict=True):
+    shown = {title: some for title, some in shown.items() if some}
+    used = len(by_length) + len(shown)
+    drawing, axes = style.panels(3, -(-used // 3), used=used)
+    for place, (title, some) in zip(axes, by_length.items(), strict=False):
+        accuracies.along(place, some, "context", x="length", title=title)
+    style.level(axes[0], TARGET_ACCURACY, f"{TARGET_ACCURACY:.0%}")
+    for place, (title, some) in zip(axes[len(by_length) :], shown.items(), strict=True):
         accuracies.draw(place, some, title=title)
         accuracies.reference(place, some)
     text = "Accuracy of reconstructing a text from one state, each model at its best learning rate."

@@ -6,7 +6,7 @@ evaluated on texts up to twice as long as in training); reversed copying; and se
 tokens between blanks. Reported are the steps to 95% accuracy and the "area", which is the mean accuracy
 over all steps of a run. The paper compares a narrow TMM with a Hyena 32 times as wide: here both are
 tuned at the scale's large width and at fractions of it, so that 1/32 of it is more than a few channels.
-At scale desk only the paper's task is measured, which decides the claims, with six seeds.
+At scale desk only the paper's task is measured, with six seeds where a claim compares models.
 """
 
 from dataclasses import dataclass

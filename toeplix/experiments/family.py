@@ -106,13 +106,10 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
 def _equal_cost(
     scale: Scale, known: Mapping[str, float], rows: list[TextRow], *, steps_from: Case
 ) -> list[Case]:
-    """Return the runs of equal FLOPs and equal time; costs of a step are those of `steps_from`.
-
-    Rows of further seeds do not change the measured times: runs of other lengths would be wanted.
-    """
+    """Return the runs of equal FLOPs and equal time; costs of a step are those of `steps_from`."""
     found = []
     for name, cost in COSTS.items():
-        steps = steps_of([row for row in rows if row["seed"] in scale.seeds], steps_from, cost)
+        steps = steps_of(rows, steps_from, cost, scale.seeds)
         some = {model: rate for model, rate in known.items() if model in steps}
         found += _repeated(scale, some, f"{short(scale.data)}, {name}", steps)
     return found
@@ -182,9 +179,18 @@ def short(data: str) -> str:
     return data.partition("@")[0]
 
 
-def steps_of(rows: list[TextRow], like: Case, cost: str) -> dict[str, int]:
-    """Return the steps that cost as much as those of ANCHOR in a setting, once both are measured."""
-    groups = at_best(rows, like.part, like=like)
+def steps_of(rows: list[TextRow], like: Case, cost: str, seeds: tuple[int, ...]) -> dict[str, int]:
+    """Return the steps that cost as much as those of ANCHOR in a setting, once both are measured.
+
+    Costs are means over `seeds`, no fewer and no others: measured times have noise, and other steps would
+    ask for all runs of a part again.
+    """
+    several = at_best([row for row in rows if row["seed"] in seeds], like.part, like=like)
+    groups = {
+        name: group
+        for name, group in several.items()
+        if {row["seed"] for row in group} == set(seeds)
+    }
     if ANCHOR not in groups:
         return {}
     anchor = _cost(groups[ANCHOR], cost)

@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
     other: dict[str, Any]
 
 
-# a step of width 64 at scale desk has about 3e9 FLOPs, and one core computes about 25e9 in a second
+# a step of width 64 at scale desk has about 3e9 FLOPs, and one core computes about 40e9 in a second
 LADDER = (24, 32, 48, 64, 96, 128, 192, 256)
 SIZES = {
     "paper": Sizes((1e18, 4e18, 1.6e19), (128, 256, 512, 1024, 2048), 256, {}),

@@ -1,8 +1,8 @@
 """Where lookup breaks: multi-query associative recall over pairs, key channels and widths.
 
 Models of lookup blocks with recurrent filters, beside hybrids, Hyena, Mamba 2 and Llama. The context is
-eight positions for every pair. Learning rates are tuned for every model and setting: a rate that is best
-for few pairs may learn nothing of many. The middle number of pairs has all seeds, other numbers of pairs,
+eight positions for every pair. Learning rates are tuned for every model and setting: one that is best for
+few pairs may learn nothing of many. The middle number of pairs has all seeds, other numbers of pairs,
 of key channels and other widths have one. A part of its own has the default model, of four blocks, on
 the smallest number of pairs. It and two lookup blocks are trained with all seeds at every learning rate
 of the grid.
@@ -25,7 +25,7 @@ from toeplix.experiments.recall import table as recall_table
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
-COST = "half an hour on two cores with --jobs 2"
+COST = "an hour on two cores with --jobs 2"
 RATES = (2e-3, 4e-3, 8e-3)
 KEYS, DEFAULT_KEYS = (2, 4, 8, 16), 8
 NORMED: Settings = {"embedding_norm": MODELS["hybrid"]["embedding_norm"]}
@@ -138,8 +138,9 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
 
 
 def _keys(group: list[TaskRow]) -> int:
-    """Return the key channels of models of lookup blocks only, and 0 of others."""
-    by_name = {f"lookup, {keys} keys": keys for keys in KEYS} | {"lookup": DEFAULT_KEYS}
+    """Return the number of key channels of a model of lookup blocks, and 0 for other models."""
+    named = {f"lookup, {keys} keys": keys for keys in KEYS if keys != DEFAULT_KEYS}
+    by_name = named | {"lookup": DEFAULT_KEYS}
     return by_name.get(group[0]["model"], 0)
 
 

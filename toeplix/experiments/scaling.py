@@ -28,9 +28,8 @@ COST = "15 minutes on two cores with --jobs 2; at scale desk 90 minutes"
 COMPARED = ("toeplitz", "hybrid", "hyena", "llama")
 WIDTHS = (0.5, 1, 1.5)  # multiples of the scale's width
 LENGTHS = (0.25, 0.5, 1)  # multiples of the scale's steps
-SIZES: dict[str, dict[str, Any]] = {
-    "desk": {"steps": 2000, "warmup": 100}
-}  # two thirds of the scale's
+# two thirds of the scale's steps
+SIZES: dict[str, dict[str, Any]] = {"desk": {"steps": 2000, "warmup": 100}}
 RESAMPLES = 200
 # bounds of the search: logarithms of E and of both terms at the mean sizes; both exponents
 BOUNDS = {"E": (-5, 3), "A": (-8, 3), "a": (0, 2), "B": (-8, 3), "b": (0, 2)}

@@ -19,7 +19,7 @@ from toeplix.experiments.engine.thresholds import EARLY
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C4", "C5"), False
-COST = "20 minutes on two cores with --jobs 2; at scale desk 42 to 63 runs, 2.5 to 4 core hours"
+COST = "20 minutes on two cores with --jobs 2; at scale desk, after `frozen`, 45 new runs, 3 core hours"
 NUMBERS = (1, 2, 4, 8, 16)
 BASE = "flat"
 # no part of C4 or C5 compares them

@@ -67,7 +67,7 @@ DEFAULTS: dict[str, Any] = {
     "dropout": 0.0,
     "init": "scaled",  # or paper: how weights are initialised, see `_init_weights`
     # toeplitz and lookup
-    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0, or tied: none
+    "embedding_norm": 10.0,  # initial weight of a norm after the embedding; 0 or tie_embeddings: none
     "filter": "recurrent",  # or free
     "decays": 8,  # of a recurrent filter
     # toeplitz
@@ -122,6 +122,7 @@ PACKING = ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")
 MAX_LAYERS = 2**14  # modules take time to build, however small they are
 ROTARY_BASE = 10000.0  # of attention, as in Llama
 MIN_SQUARE, MIN_MEAN_SQUARE = 1e-6, 1e-2  # of lookup's unit vectors, and of its norm
+KEY_NOISE = 0.1  # initial standard deviation of the newest tap of lookup's keys
 MAX_DIRECT = 16  # new positions up to which filters read the past directly, without an FFT
 CHUNK = 64  # positions of linear attention that are computed by one product
 NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
@@ -779,7 +780,7 @@ class ToeplixLookupMixer(ToeplixMixer, HasDecays):
         return 2 if settings.short_conv > 1 else 1  # keys and values, the short convolution
 
     def reset(self) -> None:
-        """Start near linear attention, with keys read one position late, up to some noise.
+        """Start near linear attention, with keys shifted by one position, plus noise in the newest tap.
 
         Filters are the slowest decay, or constant, and 1 at lag 0.
         """
@@ -787,7 +788,7 @@ class ToeplixLookupMixer(ToeplixMixer, HasDecays):
             taps = torch.zeros(self.short.weight.shape)
             q, k, v = taps.split(self.sizes)
             q[..., -1] = k[..., -2] = v[..., -1] = 1
-            k[..., -1].normal_(0, 0.1)
+            k[..., -1].normal_(0, KEY_NOISE)
             init.copy_(self.short.weight, taps)
         if self.settings.filter == "free":
             init.ones_(self.kernel)
