@@ -36,7 +36,7 @@ MIN_SQUARE = 1e-6  # added to the squared lengths of queries and keys
 # of a sum of almost nothing that the norm makes large.
 MIN_MEAN_SQUARE = 1e-2
 # initial standard deviation of the newest tap of keys, beside 1 for the tap before it. Without it the
-# first key of a document is 0, and many pairs are learned late (docs/log.md).
+# first key of a document is 0, and many pairs are learned at low learning rates only (docs/log.md).
 KEY_NOISE = 0.1
 
 
