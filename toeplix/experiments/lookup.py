@@ -4,8 +4,8 @@ Models of lookup blocks with recurrent filters, beside hybrids, Hyena, Mamba 2 a
 eight positions for every pair. Learning rates are tuned for every model and setting: one that is best for
 few pairs may learn nothing of many. The middle number of pairs has all seeds, other numbers of pairs,
 of key channels and other widths have one. A part of its own has the default model, of four blocks, on
-the smallest number of pairs. It and two lookup blocks are trained with all seeds at every learning rate
-of the grid.
+the smallest number of pairs. It and the models of lookup blocks are trained with all seeds at every
+learning rate of the grid: one seed is too few to choose a rate.
 """
 
 from dataclasses import replace
@@ -37,6 +37,7 @@ COMPARED: dict[str, Settings] = {
     "llama": MODELS["llama"],
     "mamba2": MODELS["mamba2"],
 }
+ALL_SEEDS = ("lookup", "lookup 1 of 2")  # at every learning rate of the grid
 SLOW_ON_CPU = ("mamba2",)  # its scan in plain PyTorch: one number of pairs
 PAIRS, MIDDLE = (4, 8, 16, 32), 8
 POSITIONS_PER_PAIR = 8
@@ -68,7 +69,7 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     for name, settings in COMPARED.items():
         case = _case(scale, name, settings, MIDDLE)
         found += tuned([case], scale, rows, RATES)
-        if name == "lookup":
+        if name in ALL_SEEDS:
             found += _with_all_seeds(case, scale)
         if name not in SLOW_ON_CPU:
             found += tuned(_others(case, scale), one_seed, rows, RATES)
@@ -91,7 +92,7 @@ def _others(middle: Case, scale: Scale) -> list[Case]:
 
 
 def _with_all_seeds(case: Case, scale: Scale) -> list[Case]:
-    """Return the case at all learning rates of the grid with all seeds: one seed is too few to choose."""
+    """Return the case at all learning rates of the grid with all seeds."""
     return [replace(case, lr=lr, seed=seed) for lr in RATES for seed in scale.seeds]
 
 
