@@ -14,6 +14,7 @@ Counts are formulas, which tests compare with what is counted on built models. A
 FLOPs; norms, activations and additions, a few per cent, are left out.
 """
 
+from toeplix.architecture import Architecture
 from toeplix.backbones.sizes import Llama, Mamba2, SlidingWindow
 from toeplix.config import HYBRID, Model
 from toeplix.mixer_architecture import HybridArchitecture, MixerArchitecture
@@ -24,7 +25,7 @@ from toeplix.mixers.linear import LinearMixer
 from toeplix.mixers.lookup import LookupMixer
 from toeplix.mixers.masked import MaskedMixer
 from toeplix.mixers.toeplitz import ToeplitzMixer
-from toeplix.model import Architecture, LanguageModel
+from toeplix.model import LanguageModel
 
 MIXERS: dict[str, type[TokenMixer]] = {
     "toeplitz": ToeplitzMixer,

@@ -6,9 +6,10 @@ two norms.
 
 from collections.abc import Mapping
 
+from toeplix.architecture import COMMON_FIELDS, Architecture
 from toeplix.config import Model
 from toeplix.mixers.base import TokenMixer
-from toeplix.model import COMMON_FIELDS, Architecture, MixerLM
+from toeplix.model import MixerLM
 
 # settings of `Model` that every model of our blocks reads
 BLOCK_FIELDS = ("mlp_ratio", "block_order", "norm", "final_norm", "activation", "dropout", "init")

@@ -2,9 +2,10 @@
 
 from typing import ClassVar
 
+from toeplix.architecture import COMMON_FIELDS, Architecture
 from toeplix.config import Model
 from toeplix.mixers.base import check_heads
-from toeplix.model import COMMON_FIELDS, Architecture, LanguageModel
+from toeplix.model import LanguageModel
 
 # of Mamba 2: inner channels per channel of the model, heads (and groups), taps of the short convolution
 MAMBA_EXPANSION, MAMBA_HEADS, MAMBA_CONVOLUTION = 2, 8, 4
