@@ -981,6 +981,8 @@ class ToeplixHyenaMixer(ToeplixMixer):
 class ToeplixLinearMixer(ToeplixMixer):
     """Linear attention: `y[t] = q[t] S[t] / (q[t] z[t])`, with a feature map of queries and keys."""
 
+    initialisation: ClassVar = {"scaled": "output", "paper": "pytorch"}
+
     def __init__(self, config: ToeplixConfig, slot: int) -> None:
         super().__init__(config, slot)
         self.heads, dim = config.settings.heads or 4, config.hidden_size

@@ -4,7 +4,8 @@ scaled    matrices N(0, 1/fan_in), those that write to the residual stream divid
           biases 0, embedding and output N(0, 0.02^2): the first loss is ln(vocab)
 kaiming   Kaiming noise on every matrix, biases 0: the paper's Toeplitz models (first loss 30 to 50)
 pytorch   PyTorch's defaults: the paper's other models
-output    PyTorch's defaults, but the output layer N(0, 0.02^2): Hyena learns better from these
+output    PyTorch's defaults (embeddings N(0, 1)), but the output layer N(0, 0.02^2): Hyena and linear
+          attention learn better from these
 
 A mixer names its rule for every value of `Model.init` in `TokenMixer.INITIALISATION`, and initialises its
 filters itself (`TokenMixer.reset`).

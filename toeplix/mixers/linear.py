@@ -26,6 +26,7 @@ MIN_NORMALISER = {"elu": 1e-6, "exp": 1e-3}  # minimum of the normaliser, by fea
 
 class LinearMixer(TokenMixer):
     FIELDS: ClassVar = ("heads", "feature_map")
+    INITIALISATION: ClassVar = {"scaled": "output", "paper": "pytorch"}
 
     def __init__(self, config: Model) -> None:
         super().__init__()
