@@ -48,7 +48,8 @@ class Model:
     tie_embeddings: bool = False  # one matrix for embedding and output
     dropout: float = 0.0
     # "scaled" starts at a loss of ln(vocab), the paper's toeplitz at 30 to 50; llama and window are
-    # N(0, 0.02^2) if "scaled", and N(0, 1/fan_in) if "fan_in", which no other architecture has
+    # N(0, 0.02^2) if "scaled", and N(0, 1/fan_in) with embeddings N(0, 1) if "fan_in", which no other
+    # architecture has
     init: str = "scaled"
     # toeplitz and lookup
     # initial weight of a norm after the embedding; 0: none. Models with tied embeddings have none, as the

@@ -33,7 +33,7 @@ def learned(name, loss, *, part="", lr=0.01, spread=0.003, diverged=None, early=
             "seed": seed,
             "loss": None if diverged else loss + 0.3 * seed + spread * jitter(name, seed),
             "diverged": diverged,
-            "curve": [[10, early or loss], [40, loss + spread * jitter(name, seed)]],
+            "curve": [[20, early or loss], [40, loss + spread * jitter(name, seed)]],
             "dim": 64,
             "vocab": 500,
             "steps": 40,

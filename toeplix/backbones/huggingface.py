@@ -142,7 +142,11 @@ def window(config: Model) -> LanguageModel:
 
 
 def _started(model: Attention) -> Attention:
-    """Initialise by `config.init`: Hugging Face's N(0, 0.02^2), or matrices N(0, 1/fan_in) as ours."""
+    """Initialise by `config.init`: Hugging Face's N(0, 0.02^2), or matrices N(0, 1/fan_in) as ours.
+
+    With matrices by fan_in, blocks write numbers of order 1 to the residual stream, and embeddings are
+    N(0, 1), unless they are the output's weights too.
+    """
     if model.config.init == "fan_in":
         outputs = [
             module
@@ -151,6 +155,8 @@ def _started(model: Attention) -> Attention:
         ]
         embedding = model.input_embedding()
         scaled(Layers(model, embedding, model.head, outputs, model.config.depth))
+        if not model.config.tie_embeddings:
+            nn.init.normal_(embedding.weight)
     return model
 
 

@@ -47,7 +47,7 @@ PAIRS = tuple(Pair(name, BASE, decides=False) for name in CHANGES)
 
 
 # two thirds of the steps of scale desk: about 14 tokens per parameter, and two hours
-SIZES: dict[str, dict[str, Any]] = {"desk": {"steps": 2000, "warmup": 100}}
+SIZES: dict[str, dict[str, Any]] = {"desk": {"steps": 2000, "warmup": 400}}
 
 
 def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:

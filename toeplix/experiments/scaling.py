@@ -29,7 +29,7 @@ COMPARED = ("toeplitz", "hybrid", "hyena", "llama")
 WIDTHS = (0.5, 1, 1.5)  # multiples of the scale's width
 LENGTHS = (0.25, 0.5, 1)  # multiples of the scale's steps
 # two thirds of the scale's steps
-SIZES: dict[str, dict[str, Any]] = {"desk": {"steps": 2000, "warmup": 100}}
+SIZES: dict[str, dict[str, Any]] = {"desk": {"steps": 2000, "warmup": 400}}
 RESAMPLES = 200
 # bounds of the search: logarithms of E and of both terms at the mean sizes; both exponents
 BOUNDS = {"E": (-5, 3), "A": (-8, 3), "a": (0, 2), "B": (-8, 3), "b": (0, 2)}
@@ -55,7 +55,8 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
                 rate = best_rate(rows, name, settings, scale, part, near=near, dim=dim)
             for length in LENGTHS if rate is not None else ():
                 steps = max(2, int(scale.steps * length))
-                sizes = {"dim": dim, "steps": steps, "warmup": min(scale.warmup, steps // 2)}
+                warmup = max(1, round(scale.warmup * steps / scale.steps))
+                sizes = {"dim": dim, "steps": steps, "warmup": warmup}
                 for seed in scale.seeds[:2]:
                     found.append(
                         Case.of(scale, name, settings, part="grid", lr=rate, seed=seed, **sizes)

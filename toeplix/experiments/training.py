@@ -7,8 +7,7 @@ machines); twice the context at the same number of tokens per step. Learning rat
 part, around those of equal width. Mamba 2 has no width of equal memory: without its CUDA kernels it runs
 a reference scan in PyTorch, whose memory is not that of the model.
 
-"hyena" is this library's: 9 filter features. At equal width it is compared with the paper's (3 features)
-and its authors' (33 features, sines of frequency 14, filters with a learning rate of their own).
+"hyena" is this library's: 9 filter features (`controls` compares it with the paper's and its authors').
 
 The part "rates" has the paper's models at their best learning rate and at both neighbours among those
 tried, with all seeds: the range of the losses says how much the learning rate matters. Its runs have the
@@ -27,7 +26,7 @@ from toeplix.experiments.engine import (
     tuning,
 )
 from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.models import HYENAS, MODELS, Settings, model
+from toeplix.experiments.engine.models import MODELS, Settings, model
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
@@ -61,8 +60,8 @@ TMM = ("paper flat", "paper 4 heads")
 NOT_COMPARABLE = {("mamba2", "memory")}  # see above
 RATES_PART = "rates"
 RATES_MODELS = ("paper flat", "paper 4 heads", "hyena", "llama")
-# At scale desk: the comparisons of C2 and C8. C1 is decided by `frontier`, C3 by `window`; variants of
-# Hyena are compared at scale laptop. The cost is estimated in docs/scaling.md.
+# At scale desk: the comparisons of C2 and C8. C1 is decided by `frontier`, C3 by `window`. The cost
+# is estimated in docs/scaling.md.
 DESK_FULL_RUNS = ("toeplitz", "hybrid", "hyena", "llama")  # at equal width; described, not decided
 DESK_MODELS = (*DESK_FULL_RUNS, "paper flat", "paper 4 heads", "masked")
 DESK_PARTS = {"compute": ("paper flat", "paper 4 heads", "masked", "llama")}
@@ -76,8 +75,6 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     found = text_training.tuned(scale, compared, rows)
     if desk:
         found = [case for case in found if case.tuning_run or case.model in DESK_FULL_RUNS]
-    for name, (settings, recipe) in () if desk else HYENAS.items():
-        found += text_training.tuned(scale, {name: settings}, rows, recipe=recipe)
     for name, settings in compared.items():
         near = {name: best_rate(rows, name, settings, scale)}
         for part, sizes in parts(scale, name, settings).items():

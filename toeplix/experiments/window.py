@@ -53,7 +53,7 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
 def _compared(scale: Scale) -> dict[str, Settings]:
     found = {name: MODELS[name] for name in (*TOEPLITZ, "llama")}
     for name, fraction in zip(WINDOWS, FRACTIONS, strict=True):
-        found[name] = {"arch": "window", "window": scale.context // fraction}
+        found[name] = MODELS["window"] | {"window": scale.context // fraction}
     return found
 
 

@@ -2,7 +2,8 @@
 
 Settings are fields of `Model`; sizes come from the case. "toeplitz" is the default model of version 0.1,
 with free filters and a gate of initial mean 0, "hybrid" that of this version, and "paper ..." are the
-published models.
+published models. Attention learns better with matrices by fan_in and embeddings N(0, 1) (`controls`); the
+scale of the paper has Hugging Face's initialisation, which is the published one (`published`).
 """
 
 from typing import Any
@@ -16,16 +17,18 @@ FREE: Settings = {"arch": "toeplitz", "filter": "free"}
 FIRST: Settings = FREE | {"gate_bias": 0.0}  # the default of version 0.1
 PAPER_FLAT: Settings = FREE | PAPER["toeplitz"] | {"heads": 0}
 PAPER_HEADS: Settings = FREE | PAPER["toeplitz"] | {"heads": 4}
-LINEAR: Settings = {
+LINEAR: Settings = {  # stable feature map; with embeddings of 0.02 it hardly learns, see docs/log.md
     "arch": "linear",
     "feature_map": "elu",
     "activation": "gelu",
-}  # stable feature map
+    "init": "paper",
+}
 HYBRID: Settings = {  # the default of this version; blocks are a list, as in rows
     "blocks": list(LOOKUP_BLOCKS),
     "filter": "recurrent",
     "embedding_norm": Model.embedding_norm,
 }
+ATTENTION: Settings = {"init": "fan_in"}
 MODELS: dict[str, Settings] = {
     "toeplitz": FIRST,
     "toeplitz 4 heads": FIRST | {"heads": 4},
@@ -35,18 +38,15 @@ MODELS: dict[str, Settings] = {
     "masked": PAPER["masked"] | {"arch": "masked"},
     "hyena": PAPER["hyena"] | {"arch": "hyena", "filter_features": 9},
     "mamba2": {"arch": "mamba2"},
-    "llama": {"arch": "llama"},
-    "window": {"arch": "window"},
-}
-# Hyena is used with 9 features; beside it stand the paper's, and its authors' with its recipe
-HYENAS: dict[str, tuple[Settings, Settings]] = {
-    "hyena 3 features (the paper's)": (MODELS["hyena"] | {"filter_features": 3}, {}),
-    "hyena 33 features (its authors')": (
-        MODELS["hyena"] | {"filter_features": 33, "filter_frequency": 14.0},
-        {"filter_lr": 1e-3},
-    ),
+    "llama": ATTENTION | {"arch": "llama"},
+    "window": ATTENTION | {"arch": "window"},
 }
 SLOW = ("llama", "window", "mamba2", "linear")  # learning rate 2e-4 in the paper, others 5e-4
+
+
+def published(settings: Settings) -> Settings:
+    """Return settings without init="fan_in": the paper's attention has Hugging Face's initialisation."""
+    return {name: value for name, value in settings.items() if (name, value) != ("init", "fan_in")}
 
 
 def published_rate(settings: Settings) -> float:

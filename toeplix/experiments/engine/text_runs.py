@@ -46,7 +46,8 @@ class Sized:
         """Return a case at the sizes of a scale; `other` fields override the scale's."""
         known = vars(scale) | {tuning.VERSION_FIELD: tuning.PROTOCOL_VERSION}
         sizes = {each.name: known[each.name] for each in fields(cls) if each.name in known}
-        return cls(model=name, settings=settings, **(sizes | other))
+        own = models.published(settings) if scale.name == "paper" else settings
+        return cls(model=name, settings=own, **(sizes | other))
 
     def config(self, vocab: int) -> Model:
         sizes = {"dim": self.dim, "depth": self.depth, "context": self.context, "vocab": vocab}
