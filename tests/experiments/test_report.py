@@ -17,6 +17,12 @@ from toeplix.experiments.engine.verdicts import Comparison, decide
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+MEASURED = [
+    (name, size)
+    for name in EXPERIMENTS
+    for size in ("laptop", "desk")
+    if results_file(name, size, ROOT / "results").exists()
+]
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -27,15 +33,15 @@ def test_the_document_in_docs_is_what_the_rows_say(monkeypatch):
     assert written == now, "run `make report` and commit what it writes"
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_rows_on_disk_are_those_of_the_scale(name):
+@pytest.mark.parametrize(("name", "size"), MEASURED)
+def test_rows_on_disk_are_those_of_the_scale(name, size):
     """Of a size that was given up, or of a model that has changed, no row stays behind."""
-    file = results_file(name, "laptop", ROOT / "results")
+    file = results_file(name, size, ROOT / "results")
     kind = load(name).Case
     found = tuning.current(kind, rows.flat(file))
     # the scale's text, or the user's whose rows are there
     texts = {row["data"] for row in found if "@" in row.get("data", "")}
-    scale = replace(SCALES["laptop"], data=next(iter(texts), SCALES["laptop"].data))
+    scale = replace(SCALES[size], data=next(iter(texts), SCALES[size].data))
     wanted = {rows.key(rows.record(case)) for case in load(name).cases(scale, found)}
     measured = known(kind, file)
     current = {key for key, row in measured.items() if tuning.current(kind, [row["case"]])}

@@ -118,6 +118,32 @@ def test_a_language_model_is_measured_beside_a_bigram_model(tmp_path):
     assert 0 < found["bigram_loss"] < found["loss"], "after two steps"
 
 
+def test_autoencoders_have_heads(tmp_path):
+    """Each head has an index, and heads are not composed with each other."""
+    case = next(
+        case for case in trained_filters.cases(SCALES["smoke"], []) if case.task == "autoencoder"
+    )
+    found = index.measure(replace(case, steps=2), tmp_path)
+    assert [entry["part"] for entry in found["filters"]] == ["decoder"] * 16 + ["encoder"] * 16
+    assert found["composed"] == {}
+    rows = [made("autoencoder", [-50], seed=seed) for seed in range(2)]
+    with_heads = rows[1] | {"model": trained_filters.AUTOENCODER, "dim": 16}
+    assert trained_filters.chosen([*rows, with_heads], "autoencoder") == [with_heads]
+    assert trained_filters.chosen(rows, "autoencoder") == rows
+
+
+def test_recency_at_scale_desk_needs_three_models():
+    found = filters.cases(SCALES["desk"], [])
+    kinds = {(case.model, case.task, case.context) for case in found if case.seed == 0}
+    assert kinds == {
+        ("paper flat", "untrained", 128),
+        ("paper flat", "language", 128),
+        ("paper 16 heads", "autoencoder", 32),
+    }
+    every = trained_filters.cases(SCALES["desk"], [])
+    assert all(case in every for case in found), "`index` has trained them"
+
+
 def test_perfect_copying_with_invertible_filters_would_refute():
     found = [made(task, [0, 0], accuracy=1.0) for task in ("language", "copy", "autoencoder")]
     assert index.holds(found)["C16a"].kind == "fails"

@@ -1,7 +1,8 @@
 """Filters as matrices (Figure S5), and their recency bias.
 
 Recency is the fraction of a filter's energy in the newest eighth of its taps: 1/8 for noise, 1 for a
-filter whose receptive field is an eighth of the context.
+filter whose receptive field is an eighth of the context. At scale desk only the models that decide claims
+are measured.
 """
 
 import statistics
@@ -17,9 +18,11 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.thresholds import MIN_TAPS, noise_recency
 from toeplix.experiments.engine.trained_filters import (
+    LABELS,
     Case,
     FilterRow,
     chosen,
+    first_heads,
     groups,
     rounded,
     unlearned,
@@ -34,7 +37,12 @@ PLOTTED_LAYERS = 4  # layers in the figure
 
 
 def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
-    return trained_filters.cases(scale, rows)
+    every = trained_filters.cases(scale, rows)
+    if scale.name != "desk":
+        return every
+    language = [case for case in every if case.task == "language" and case.model == "paper flat"]
+    wide = [case for case in language if case.dim == scale.dim]
+    return wide + [case for case in every if case.task in ("untrained", "autoencoder")]
 
 
 def measure(case: Case, work: Path) -> Found:
@@ -70,12 +78,12 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
     from toeplix.spectral.singular import matrix
 
     by_label = groups(rows)
-    wide = min(PLOTTED_LAYERS, max(len(group[0]["filters"]) for group in by_label.values()))
+    wide = min(PLOTTED_LAYERS, max(len(first_heads(group[0])) for group in by_label.values()))
     drawing = style.canvas(wide + 1, len(by_label), width=1.9, height=1.45)
     ratios = [1.0] * wide + [1.5]
     axes = drawing.subplots(len(by_label), wide + 1, squeeze=False, width_ratios=ratios)
     for line, (name, group) in zip(axes, by_label.items(), strict=True):
-        filters = group[0]["filters"]
+        filters = first_heads(group[0])
         for panel in line[:wide]:
             panel.set_xticks([])
             panel.set_yticks([])
@@ -101,9 +109,10 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
     bar.ax.tick_params(labelsize=style.MIN_POINTS)
     axes[-1][wide].set_xlabel("lag / n", fontsize=style.TITLE_POINTS)
     caption = (
-        "Left: filters of one model each (first seed) as lower-triangular matrices, taps beyond the "
-        "colour bar are clipped. Right: cumulative energy of the taps by lag, mean over filters and "
-        f"seeds; dotted: energy spread evenly, grey: the newest 1/{NEWEST_DIVISOR} of the taps."
+        "Left: filters of one model each (first seed; of heads, the first) as lower-triangular "
+        "matrices, in autoencoders those of the decoder first; taps beyond the colour bar are clipped. "
+        "Right: cumulative energy of the taps by lag, mean over filters and seeds; dotted: energy "
+        f"spread evenly, grey: the newest 1/{NEWEST_DIVISOR} of the taps."
     )
     return style.compose(drawing, caption, axes=[axes[0][0]])
 
@@ -150,7 +159,7 @@ def table(rows: list[FilterRow]) -> Table:
                 "n": context,
                 f"energy in the newest 1/{NEWEST_DIVISOR}": str(_mean(group)),
                 "mean lag / n": f"{statistics.fmean(e['centre'] for e in filters) / context:.3f}",
-                "nearest shifts": ", ".join(str(entry["mode"]) for entry in group[0]["filters"]),
+                "nearest shifts": ", ".join(str(entry["mode"]) for entry in first_heads(group[0])),
             }
         )
     return found
@@ -171,7 +180,7 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     filters = len(coders[0]["filters"])
     none: list[Comparison] | Verdict = [
         Comparison(
-            name=f"{eighth} of autoencoders",
+            name=f"{eighth} of autoencoders{LABELS[coders[0]['model']]}",
             interval=_mean(coders),
             bound=noise_recency(context, max(1, context // NEWEST_DIVISOR), filters),
             control=unlearned(coders),

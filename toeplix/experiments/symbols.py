@@ -14,7 +14,7 @@ from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.trained_filters import Case, FilterRow, groups, rounded
+from toeplix.experiments.engine.trained_filters import Case, FilterRow, first_heads, groups, rounded
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
@@ -54,11 +54,12 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
     by_label = groups(rows)
     lines = -(-len(by_label) // COLUMNS)
     drawing, axes = style.panels(COLUMNS, lines, width=2.4, height=2.4, used=len(by_label))
-    most = max(len(group[0]["filters"]) for group in by_label.values())
+    most = max(len(first_heads(group[0])) for group in by_label.values())
     shaded = colormaps[COLOURS].resampled(most)
     for panel, (name, group) in zip(axes, by_label.items(), strict=True):
-        filters = group[0]["filters"]
-        kernels = [torch.tensor(entry["taps"], dtype=torch.float64) for entry in filters]
+        kernels = [
+            torch.tensor(entry["taps"], dtype=torch.float64) for entry in first_heads(group[0])
+        ]
         colours = [shaded(k) for k in range(len(kernels))]
         thin: dict[str, Any] = {"linewidth": 0.4, "alpha": 0.8, "rasterized": True}
         draw_symbols(panel, kernels, colours=colours, points=4096, normalise=True, **thin)
@@ -72,7 +73,7 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
     caption = (
         "Symbols of the filters of one model each (first seed) in the complex plane, divided by the "
         "sum of |taps|; the dot is the origin, around which `index` certifies the winding number. "
-        "In autoencoders the layers of the encoder come first."
+        "In autoencoders the layers of the decoder come first; of heads, the first is shown."
     )
     return style.compose(drawing, caption, axes=axes)
 
