@@ -25,7 +25,7 @@ from toeplix.experiments.engine.thresholds import EQUAL_AREAS, MIN_NARROW, TARGE
 from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable
 
 CLAIMS, MEASURES_TIME = ("C12", "C13"), False
-COST = "15 minutes on two cores with --jobs 2"
+COST = "15 minutes on two cores with --jobs 2; at scale desk 50 minutes"
 RATES = (6e-3, 2e-3)
 COMPARED: dict[str, Settings] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
@@ -145,7 +145,8 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     narrow = task_tuning.groups(rows, part="narrow") + [
         group for group in same if group[0]["model"] in ("paper flat", "hyena")
     ]
-    accuracies.along(axes[2], narrow, "dim", x="width", title="constant lag, final")
+    how = {"y": "mean accuracy over steps", "title": "constant lag, area"}
+    accuracies.along(axes[2], narrow, "dim", x="width", measured="area", **how)
     for place, (part, some) in zip(axes[3:], harder.items(), strict=False):
         accuracies.draw(place, some, title=f"{part}, random tokens")
         accuracies.reference(place, some)

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -77,14 +77,15 @@ def along(
     x: str,
     title: str = "",
     y: str = ACCURACY,
+    measured: Literal["accuracy", "area"] = "accuracy",
 ) -> None:
-    """Plot the final accuracy against a size: means, with their intervals as bars within 0 and 1."""
+    """Plot the final accuracy (or the area) against a size: means, with intervals within 0 and 1."""
     lines: dict[str, list[tuple[float, Interval]]] = {}
     levels: dict[float, float] = {}
     for group in found:
         row: Mapping[str, Any] = group[0]
         place = row.get(field, row["options"].get(field))
-        mean = intervals.mean([row["accuracy"] for row in group])
+        mean = intervals.mean([row[measured] for row in group])
         lines.setdefault(group[0]["model"], []).append((place, mean))
         levels[place] = chance(row)[0]
     looks = style.looks(lines)

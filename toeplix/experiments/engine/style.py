@@ -27,6 +27,7 @@ else:  # names for annotations; matplotlib is imported when a figure is made
 COLOURS = {
     "toeplitz": "#0072b2",
     "free": "#0072b2",
+    "version": "#0072b2",  # 0.1, with free filters
     "paper": "#56b4e9",
     "flat": "#56b4e9",
     "hybrid": "#b2182b",
@@ -47,6 +48,7 @@ COLOURS = {
 MARKERS = {
     "toeplitz": "o",
     "free": "o",
+    "version": "o",
     "paper": "s",
     "flat": "s",
     "hybrid": "h",
@@ -83,12 +85,13 @@ def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     several = list(dict.fromkeys(names))
-    used = {COLOURS[name.split()[0]] for name in several if name.split()[0] in COLOURS}
+    families = {name: name.split()[0].rstrip(",") for name in several}
+    used = {COLOURS[family] for family in families.values() if family in COLOURS}
     left = [colour for colour in OTHERS if colour not in used] or list(OTHERS)
-    others = [name for name in several if name.split()[0] not in COLOURS]
+    others = [name for name in several if families[name] not in COLOURS]
     taken: set[tuple[str, str]] = set()
     for name in several:
-        family = name.split()[0]
+        family = families[name]
         colour = COLOURS.get(family)
         if colour is None:
             colour = left[others.index(name) % len(left)]
