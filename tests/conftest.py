@@ -1,6 +1,7 @@
 """Shapes written in signatures are checked in every test; runs are repeatable."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -17,6 +18,10 @@ if "TOEPLIX_UNCHECKED" not in os.environ:
 
 # a rule that somebody tuned on this machine must not decide what the tests see
 os.environ["TOEPLIX_RULE"] = "/nowhere/paths.json"
+
+# a shell starts background jobs with SIGINT ignored, and what tests start and interrupt would ignore it too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # processes side by side have a core each, and so has whatever they start
 if "PYTEST_XDIST_WORKER" in os.environ:
