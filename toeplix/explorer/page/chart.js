@@ -23,9 +23,10 @@ export function chart(canvas, read, zoomed = null) {
     }
   });
 
+  const tell = () => read(cursor === null ? [] : lines.map((line) => ({ line, at: nearest(line.x, cursor) })), cursor);
   const move = (value) => {
     cursor = value;
-    read(value === null ? [] : lines.map((line) => ({ line, at: nearest(line.x, value) })), value);
+    tell();
     redraw();
   };
   const inside = (pixel) => Math.min(Math.max(pixel, EDGE.left), canvas.clientWidth - EDGE.right);
@@ -73,6 +74,7 @@ export function chart(canvas, read, zoomed = null) {
     draw(drawn, settings) {
       lines = drawn;
       axes = settings;
+      if (cursor !== null) tell(); // of these lines, no longer of those before
       redraw();
     },
     svg() {
