@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL = $(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --constraint constraints.txt
+# a file is the unit of work; the long ones begin first (tests/conftest.py)
+PARALLEL = --numprocesses auto --dist loadfile --no-loadscope-reorder
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .PHONY: browser demo test quick fuzz check bench report docs dist format clean
@@ -10,10 +12,10 @@ demo: .venv/demo-ready  ## train a small model here and now, no data needed
 	$(BIN)/python -m toeplix demo
 
 test: .venv/ready browser  ## run all tests, a process for each core
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest $(PARALLEL)
 
 quick: .venv/ready  ## the tests that take little time: for the working loop, not before a merge
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 browser:  ## for the tests of the explorer's page: Debian's chromium, installed where that is allowed
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \

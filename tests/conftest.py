@@ -19,7 +19,7 @@ if "TOEPLIX_UNCHECKED" not in os.environ:
 # a rule that somebody tuned on this machine must not decide what the tests see
 os.environ["TOEPLIX_RULE"] = "/nowhere/paths.json"
 
-# a shell starts background jobs with SIGINT ignored, and what tests start and interrupt would ignore it too
+# a shell starts background jobs with SIGINT ignored, and so would be what tests start and interrupt
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,6 +37,17 @@ with torch.device("meta"):
 collect_ignore = ["pretend_cases.py"]
 settings.register_profile("toeplix", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("toeplix")
+
+# files of more than half a minute begin first, so that no process ends alone with one of them
+LONG_FILES = (
+    "test_interpreted", "test_compiled", "test_combinations", "test_devices", "test_bench_models",
+    "test_smoke", "test_distributed", "test_exits", "test_command", "test_sequence_parallel",
+    "test_report", "test_slice", "test_cluster", "test_loop", "test_document_blocks",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONG_FILES)
 
 
 @pytest.fixture(autouse=True)

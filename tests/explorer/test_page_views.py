@@ -101,7 +101,10 @@ def test_every_metric_of_a_run_is_plotted(browser, place):
             page.focus("#runs-chart")
             page.keyboard.press("Home")
             expect(page.locator("#runs-read")).to_contain_text("first, training")
-            for name in ("first", ODD):  # the chart keeps its focus, and what it says is of its lines
+            for name in (
+                "first",
+                ODD,
+            ):  # the chart keeps its focus, and what it says is of its lines
                 entry(page, name).locator("input").evaluate("(box) => box.click()")
             expect(page.locator("#runs-read")).to_have_text("1 steps: bare, training 2")
             page.focus("#runs-lr")
