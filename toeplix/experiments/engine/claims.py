@@ -59,7 +59,7 @@ CLAIMS = dict(
             ("frontier", "At equal FLOPs, TMM's best loss is at most Hyena's."),
             ("frontier", "At equal FLOPs, TMM's best loss is at most Mamba 2's."),
             ("frontier", "At equal training time, TMM's loss is at most Hyena's."),
-            ("training", "At Hyena's cost per step, TMM's loss is at most theirs."),
+            ("training", "At Hyena's cost per step, TMM's loss is at most Hyena's."),
             value="logs: TMM h4 d1024 2.653, Hyena d512 2.735; at equal width 2.979 against 2.735",
         ),
         _claim(
