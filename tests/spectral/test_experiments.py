@@ -76,7 +76,9 @@ def decided(language: int, copy: int, coder: int, accuracy: float = 1.0, **other
 def test_claims_on_indices():
     assert {each.kind for each in decided(0, -40, -50).values()} == {"holds"}
     assert decided(-50, -40, -50)["C15a"].kind == "fails"
-    assert decided(0, 0, -50)["C15b"].kind == "fails"
+    kinds = {part: each.kind for part, each in decided(0, 0, -50).items()}
+    assert (kinds["C15b"], kinds["C15c"]) == ("fails", "holds"), "copy models and autoencoders apart"
+    assert decided(0, -40, 0)["C15c"].kind == "fails"
     # about 6.5 of a hundred: the interval has both
     assert decided(-6, -40, -50)["C15a"].kind == "undecided"
     said = decided(-50, -40, -50, bigram_loss=3.9)["C15a"]

@@ -244,17 +244,15 @@ def holds(rows: list[IndexRow]) -> dict[str, Verdict]:
         bound=NEAR_ZERO,
         control=unread(cast("list[IndexRow]", language)),
     )
-    large = [
-        Comparison(
-            name=f"-index/(n-1) of copy models, {against['copy']}",
-            interval=intervals.mean(shares(copy)),
-            bound=LARGE_INDEX,
-            above=True,
-            control=unlearned(copy),
-        )
-    ]
+    copying = Comparison(
+        name=f"-index/(n-1) of copy models, {against['copy']}",
+        interval=intervals.mean(shares(copy)),
+        bound=LARGE_INDEX,
+        above=True,
+        control=unlearned(copy),
+    )
     heads = trained_filters.LABELS[coders[0]["model"]]
-    large += [
+    coding = [
         Comparison(
             name=f"-index/(n-1) of the {part} of autoencoders{heads}, {against['autoencoder']}",
             interval=intervals.mean(shares(coders, part)),
@@ -264,7 +262,7 @@ def holds(rows: list[IndexRow]) -> dict[str, Verdict]:
         )
         for part in parts(coders)
     ]
-    return decide({"C15a": [near], "C15b": large}) | _retention(several)
+    return decide({"C15a": [near], "C15b": [copying], "C15c": coding}) | _retention(several)
 
 
 def _retention(rows: list[FilterRow]) -> dict[str, Verdict]:

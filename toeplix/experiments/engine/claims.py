@@ -154,7 +154,8 @@ CLAIMS = dict(
             "C15",
             "Table 1",
             ("index", "Filters trained on language have an index near 0 or -1."),
-            ("index", "Filters of copy models and autoencoders have large negative indices."),
+            ("index", "Filters of copy models have large negative indices."),
+            ("index", "Filters of autoencoders have large negative indices."),
             value="table of 16 layers",
         ),
         _claim(

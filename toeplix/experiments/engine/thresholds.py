@@ -90,7 +90,7 @@ NEAR_ZERO = Threshold(
 )
 LARGE_INDEX = Threshold(
     0.25,
-    "C15b: -index / (n - 1) from which an index is large",
+    "C15b, C15c: -index / (n - 1) from which an index is large",
     "Halfway between 0 and 0.5, the mean of white noise; published copy models and encoders are above.",
 )
 BETWEEN_POWERS = Threshold(
