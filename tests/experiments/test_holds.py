@@ -25,7 +25,9 @@ def test_similar_or_lower(tmm, answer):
         paper_flat=tmm, paper_4_heads=5.0, toeplitz=4.2, hyena=4.5, mamba2=4.5, llama=4, masked=4
     )
     assert training.holds(rows)["C1d"].kind == answer
-    assert "mamba2" not in training.holds(rows)["C1d"].ours, "compared at equal FLOPs, in `frontier`"
+    assert "mamba2" not in training.holds(rows)["C1d"].ours, (
+        "compared at equal FLOPs, in `frontier`"
+    )
 
 
 def test_quadratic_models_are_lower():

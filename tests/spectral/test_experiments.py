@@ -77,7 +77,9 @@ def test_claims_on_indices():
     assert {each.kind for each in decided(0, -40, -50).values()} == {"holds"}
     assert decided(-50, -40, -50)["C15a"].kind == "fails"
     kinds = {part: each.kind for part, each in decided(0, 0, -50).items()}
-    assert (kinds["C15b"], kinds["C15c"]) == ("fails", "holds"), "copy models and autoencoders apart"
+    assert (kinds["C15b"], kinds["C15c"]) == ("fails", "holds"), (
+        "copy models and autoencoders apart"
+    )
     assert decided(0, -40, 0)["C15c"].kind == "fails"
     # about 6.5 of a hundred: the interval has both
     assert decided(-6, -40, -50)["C15a"].kind == "undecided"
@@ -152,7 +154,9 @@ def test_perfect_copying_with_invertible_filters_would_refute():
 
 
 def recent(task: str, share: float, seed: int) -> dict:
-    entries = [{"recency": share + 0.001 * seed * len(task), "centre": 1.0, "mode": 0}]
+    entry = {"recency": share + 0.001 * seed * len(task), "centre": 1.0, "mode": 0}
+    names = filters.SIDES if task == "autoencoder" else ("blocks",)
+    entries = [entry | {"layer": f"{name}.0"} for name in names]
     sizes = {"model": "paper flat", "dim": 64, "context": 64, "seed": seed, "accuracy": 0.96}
     return sizes | {"task": task, "filters": entries}
 
@@ -176,6 +180,9 @@ def test_claims_on_recency(language, coder, answer):
     assert filters.holds(short)["C17b"].kind == "not testable here", "two taps"
     unlearned = [row | {"accuracy": 0.1} for row in found]
     assert filters.holds(unlearned)["C17b"].kind == "control not trained"
+    for row in found:
+        row["filters"][-1]["recency"] = 0.6 + 0.001 * row["seed"]
+    assert filters.holds(found)["C17b"].kind == "fails", "one side is enough"
 
 
 def test_the_published_rows_are_the_table():

@@ -20,6 +20,7 @@ from toeplix.experiments.engine.thresholds import MIN_TAPS, noise_recency
 from toeplix.experiments.engine.trained_filters import (
     LABELS,
     Case,
+    FilterEntry,
     FilterRow,
     chosen,
     first_heads,
@@ -34,6 +35,7 @@ COST = "seconds after `index`"
 NEWEST_DIVISOR = 8
 COLOURS = "RdBu_r"
 PLOTTED_LAYERS = 4  # layers in the figure
+SIDES = ("encoder", "decoder")  # of an autoencoder; names of its layers begin with them
 
 
 def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
@@ -137,15 +139,20 @@ def _energy(axes: Axes, group: list[FilterRow]) -> None:
     style.finish(axes, x="", y="energy")
 
 
-def recency(rows: list[FilterRow]) -> dict[int, float]:
-    """Return the mean recency over the filters of a model, by seed."""
+def recency(rows: list[FilterRow], side: str = "") -> dict[int, float]:
+    """Return the mean recency over the filters of a model or of one side of it, by seed."""
     return {
-        row["seed"]: statistics.fmean(entry["recency"] for entry in row["filters"]) for row in rows
+        row["seed"]: statistics.fmean(entry["recency"] for entry in _of_side(row, side))
+        for row in rows
     }
 
 
-def _mean(rows: list[FilterRow]) -> intervals.Interval:
-    return intervals.mean(list(recency(rows).values()))
+def _of_side(row: FilterRow, side: str) -> list[FilterEntry]:
+    return [entry for entry in row["filters"] if entry["layer"].startswith(side)]
+
+
+def _mean(rows: list[FilterRow], side: str = "") -> intervals.Interval:
+    return intervals.mean(list(recency(rows, side).values()))
 
 
 def table(rows: list[FilterRow]) -> Table:
@@ -176,17 +183,18 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
         interval=intervals.difference(recency(language), recency(untrained)),
         above=True,
     )
-    context = coders[0]["context"]
-    filters = len(coders[0]["filters"])
+    context, heads = coders[0]["context"], LABELS[coders[0]["model"]]
+    newest = max(1, context // NEWEST_DIVISOR)
     none: list[Comparison] | Verdict = [
         Comparison(
-            name=f"{eighth} of autoencoders{LABELS[coders[0]['model']]}",
-            interval=_mean(coders),
-            bound=noise_recency(context, max(1, context // NEWEST_DIVISOR), filters),
+            name=f"{eighth} of the {side} of autoencoders{heads}",
+            interval=_mean(coders, side),
+            bound=noise_recency(context, newest, len(_of_side(coders[0], side))),
             control=unlearned(coders),
         )
+        for side in SIDES
     ]
     if context < MIN_TAPS:
-        few = f"the newest 1/{NEWEST_DIVISOR} of {context} taps is {max(1, context // NEWEST_DIVISOR)}"
+        few = f"the newest 1/{NEWEST_DIVISOR} of {context} taps is {newest}"
         none = not_testable(few, f"{eighth} of autoencoders: {_mean(coders)}")
     return decide({"C17a": [bias], "C17b": none})
