@@ -96,17 +96,36 @@ def test_frozen_noise_decides_and_the_trained_model_is_its_control():
 def test_linear_attention_diverges_or_not():
     stable = learned("linear elu", 5.1, lr=0.02)
     slow = [*learned("linear exp", 5.0), *learned("llama", 4.5), *stable]
-    found = linear.holds(slow)
-    assert found["C7a"].kind == "holds"
-    assert found["C7b"].kind == "fails"
-    assert "C7c" not in found, "nothing is known of bfloat16"
     broken = learned("linear exp", 0.0, lr=0.02, diverged="the loss is nan")
     assert linear.holds(slow + broken)["C7b"].kind == "holds"
+    short = [row | {"tuning_run": True} for row in broken]
+    assert "C7b" not in linear.holds(slow + short), "not trained at the rate of the stable map"
+    slow += learned("linear exp", 5.2, lr=0.02)
+    found = linear.holds(slow + short)
+    assert found["C7a"].kind == "holds"
+    assert found["C7b"].kind == "fails"
+    assert found["C7b"].number == "0 of 6 runs diverged"
+    assert "C7c" not in found, "nothing is known of bfloat16"
+    elsewhere = [row | {"data": "other"} for row in broken]
+    assert linear.holds(slow + elsewhere)["C7b"].kind == "fails", "of another text"
     forced = learned("linear exp", 0.0, lr=0.2, diverged="the loss is nan")
     assert linear.holds(slow + forced)["C7b"].kind == "fails", "any model diverges somewhere"
     half = [row | {"part": linear.HALF} for row in broken]
-    assert linear.holds(slow + half)["C7c"].kind == "holds", (
-        "the stable map in float32 is the limit"
-    )
+    assert linear.holds(slow + half)["C7c"].kind == "holds", "the limit is that of float32"
     fast = [*learned("linear exp", 4.0), *learned("llama", 4.5), *stable]
     assert linear.holds(fast)["C7a"].kind == "fails"
+
+
+def test_the_exponential_is_trained_at_the_rate_of_the_stable_map():
+    desk, rows = SCALES["desk"], []
+    for _ in range(2):
+        for case in linear.cases(desk, rows):
+            best = 0.016 if case.model == "linear elu" else 0.006
+            loss = 4.0 + abs(case.lr - best)
+            row = vars(case) | {"loss": loss, "tune_loss": loss, "diverged": None}
+            rows += [row] if row not in rows else []
+    found = [case for case in linear.cases(desk, rows) if case.model == "linear exp"]
+    full = {(case.part, case.lr, case.seed) for case in found if not case.tuning_run}
+    assert full == {
+        (part, lr, seed) for part in ("", linear.HALF) for lr in (0.006, 0.016) for seed in range(3)
+    }

@@ -4,11 +4,15 @@ The published linear Transformer takes exp of its keys without subtracting a max
 running sum. The paper reports that it is unstable in bfloat16 and in TF32 alike; in both, and in float32,
 exp overflows near 88. The largest key of a trained model shows how close its run was to overflow. The
 baseline is the stable feature map (elu + 1, Katharopoulos et al. 2020), in float32. The exponential is
-trained in float32 and in bfloat16, with learning rates of its own in each. At scale desk there is what
-decides the claim, with three seeds.
+trained in float32 and in bfloat16, with learning rates of its own in each, and at the best learning rate
+of the baseline. In bfloat16, matrix products are in half precision, and exp and the running sums in
+float32, as under PyTorch's autocast on a GPU. At scale desk there is what decides the claim, with three
+seeds.
 """
 
+import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from toeplix.experiments.engine.models import LINEAR, MODELS, Settings
 from toeplix.experiments.engine.rows import Found, Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best, setting
 from toeplix.experiments.engine.text_training import Pair
 from toeplix.experiments.engine.verdicts import Comparison, counted, decide, untrained
 
@@ -50,9 +54,15 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
         if scale.name != "desk" or name in DECIDING
     }
     found = text_training.tuned(here, wanted, rows, pairs=[Pair("linear exp", "llama")])
-    low = {"precision": "bfloat16"}
     exponential = {"linear exp": COMPARED["linear exp"]}
-    return found + text_training.tuned(here, exponential, rows, part=HALF, recipe=low)
+    parts: dict[str, dict[str, Any]] = {"": {}, HALF: {"precision": "bfloat16"}}
+    found += text_training.tuned(here, exponential, rows, part=HALF, recipe=parts[HALF])
+    # whether it diverges is judged at the rate that is best for the stable feature map
+    limit = text_training.best_rate(rows, "linear elu", COMPARED["linear elu"], here)
+    for part, recipe in parts.items() if limit is not None else ():
+        make = partial(Case.of, here, "linear exp", exponential["linear exp"], lr=limit)
+        found += [make(part=part, recipe=recipe, seed=seed) for seed in here.seeds]
+    return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
 
 
 def measure(case: Case, work: Path) -> Found:
@@ -106,15 +116,22 @@ def holds(rows: list[LinearRow]) -> dict[str, Verdict]:
 def _stability(rows: list[LinearRow], part: str) -> Verdict | None:
     """Judge whether exp diverges at learning rates up to the best of the stable map in float32.
 
-    Beyond it, any model diverges at some rate, which says nothing about the feature map.
+    Beyond it, any model diverges at some rate, which says nothing about the feature map. Runs that only
+    chose a learning rate do not count: they are short.
     """
     stable = at_best(rows).get("linear elu")
     if not stable:
         return None
     limit = stable[0]["lr"]
-    mine = [row for row in rows if row["part"] == part and row["model"] == "linear exp"]
+    mine = [
+        row
+        for row in rows
+        if (row["part"], row["model"]) == (part, "linear exp")
+        and not row.get("tuning_run")
+        and setting(row) == setting(stable[0])
+    ]
     tried = [row for row in mine if row["lr"] <= limit]
-    if not tried:
+    if not any(row["lr"] == limit for row in tried):
         return None
     diverged = [row for row in tried if row["diverged"]]
     keys = [row["largest_key"] for row in mine if row.get("largest_key") is not None]
