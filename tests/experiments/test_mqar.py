@@ -42,29 +42,29 @@ def test_others_get_a_multiple_of_the_steps_of_the_control():
         lambda setting, lr: None if setting == hard else int(1230 * (1 + abs(lr - 4e-3)))
     )
     assert mqar.steps_of_others(DESK, hard, rows) is None, "nothing is concluded there"
-    middle = mqar.SETTINGS["desk"][0]
-    steps = mqar.steps_of_others(DESK, middle, rows)
+    first = mqar.SETTINGS["desk"][0]
+    steps = mqar.steps_of_others(DESK, first, rows)
     assert steps == 2500
     others = [case for case in mqar.cases(DESK, rows) if case.model != mqar.CONTROL]
     assert {case.model for case in others} == set(mqar.NAMES) - {"mamba2"}
     assert {case.steps for case in others} == {2500}
-    assert {mqar.Setting(c.options["pairs"], c.dim, c.context) for c in others} == {middle}
+    assert {mqar.Setting(c.options["pairs"], c.dim, c.context) for c in others} == {first}
 
 
 def test_other_widths_are_tuned_around_the_known_rate():
-    """Pairs and lengths keep the rate of the middle setting, and all of them have one seed."""
+    """Pairs and lengths keep the rate of the first setting, and all of them have one seed."""
     rows = measured(lambda setting, lr: int(1230 * (1 + abs(lr - 4e-3))))
-    middle = mqar.SETTINGS["desk"][0]
+    first = mqar.SETTINGS["desk"][0]
     for _ in range(10):
         others = [case for case in mqar.cases(DESK, rows) if case.model != mqar.CONTROL]
         known = {stored.key(stored.record(case)): case for case in others}
         rows = [each for each in rows if each["model"] == mqar.CONTROL]
         rows += [row(case, int(900 * (1 + abs(case.lr - 4e-3)))) for case in known.values()]
-    beside = [case for case in others if case.dim == middle.dim and case.context == middle.context]
-    narrow = [case for case in others if case.dim != middle.dim]
+    beside = [case for case in others if case.dim == first.dim and case.context == first.context]
+    narrow = [case for case in others if case.dim != first.dim]
     assert {case.lr for case in narrow} == {2e-3, 4e-3, 8e-3}
     assert {case.seed for case in narrow} == {DESK.seeds[0]}
-    assert {case.lr for case in beside if case.options["pairs"] != middle.pairs} == {4e-3}
+    assert {case.lr for case in beside if case.options["pairs"] != first.pairs} == {4e-3}
     assert {case.model for case in narrow} == set(mqar.names(DESK))
 
 
