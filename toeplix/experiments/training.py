@@ -30,7 +30,7 @@ from toeplix.experiments.engine.models import MODELS, Settings, model
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_rows import Case, TextRow, at_best
+from toeplix.experiments.engine.text_rows import Case, TextRow, at_best, fullest, setting
 from toeplix.experiments.engine.text_training import Pair, best_rate, rates_tried
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS, SMALL_RANGE
 from toeplix.experiments.engine.verdicts import Comparison, decide
@@ -101,7 +101,7 @@ def _rate_cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
         tried = sorted(tuning.rates(scale.rates, rates_tried(rows, name, scale)))
         place = tried.index(rate)
         for lr in tried[max(0, place - 1) : place + 2]:
-            for seed in scale.seeds:
+            for seed in tuning.seeds(scale, scale.all_seeds):
                 case = Case.of(scale, name, settings, part=RATES_PART, lr=lr, seed=seed)
                 if scale.tuning != 1:
                     case = text_training.shortened(case, scale.tuning)
@@ -206,13 +206,13 @@ def _against(
 def rate_ranges(rows: list[TextRow]) -> dict[str, list[float]]:
     """Return, by seed, the range of losses over a model's best learning rate and its neighbours.
 
-    A run that diverged counts with the loss of a model that knows nothing, ln(vocab).
+    A run that diverged counts with the loss of a model that knows nothing, ln(vocab). All runs are of one
+    setting, that with most models and rows.
     """
     grid: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        if row["part"] == RATES_PART:
-            loss = math.log(row["vocab"]) if row["loss"] is None else row["loss"]
-            grid.setdefault(row["model"], {}).setdefault(row["seed"], []).append(loss)
+    for row in fullest([row for row in rows if row["part"] == RATES_PART], setting):
+        loss = math.log(row["vocab"]) if row["loss"] is None else row["loss"]
+        grid.setdefault(row["model"], {}).setdefault(row["seed"], []).append(loss)
     return {
         name: [max(found) - min(found) for found in seeds.values()]
         for name, seeds in grid.items()
