@@ -157,6 +157,24 @@ def test_models_of_equal_cost_have_steps_of_their_own():
     assert len(at_best(rows, "python, equal steps")) == 1
 
 
+def test_a_rate_at_which_a_full_run_diverged_is_not_chosen():
+    """The short run with one seed was lucky; the rows that say so are still those of the scale."""
+    desk, settings = SCALES["desk"], MODELS["hyena"]
+    short = text_training.shortened(Case.of(desk, "hyena", settings, lr=0.0, seed=0), desk.tuning)
+    levels = zip(desk.rates, (4.2, 4.1, 4.0), strict=True)
+    losses = [*levels, (0.043, 4.3)]
+    rows = [vars(replace(short, lr=lr)) | {"loss": x, "tune_loss": x} for lr, x in losses]
+    assert best_rate(rows, "hyena", settings, desk) == 0.016
+    full = Case.of(desk, "hyena", settings, lr=0.016, seed=1)
+    rows += [vars(replace(full, seed=0)) | {"loss": 3.9, "tune_loss": 3.9}]
+    rows += [vars(full) | {"tune_loss": None, "loss": None, "diverged": "the loss is nan"}]
+    assert best_rate(rows, "hyena", settings, desk) == 0.006
+    found = [case for case in tuned(desk, {"hyena": settings}, rows) if not case.tuning_run]
+    assert {(case.lr, case.seed) for case in found} == {
+        (0.006, 0), (0.006, 1), (0.006, 2), (0.016, 0), (0.016, 1),
+    }  # fmt: skip
+
+
 def test_shorter_runs_choose_rates_at_the_desk():
     desk = SCALES["desk"]
     first = tuned(desk, {"hyena": MODELS["hyena"]}, [])

@@ -21,7 +21,15 @@ from toeplix.experiments.engine import corpora, intervals, models, tuning
 from toeplix.experiments.engine.models import Settings
 from toeplix.experiments.engine.repeated_bigrams import split_loss
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_rows import Case, TextFound, TextRow, at_best, losses, rates_of
+from toeplix.experiments.engine.text_rows import (
+    Case,
+    TextFound,
+    TextRow,
+    at_best,
+    losses,
+    rates_of,
+    same_case,
+)
 from toeplix.experiments.engine.text_runs import directory, run_of, trained, tune_loss
 
 
@@ -130,6 +138,7 @@ def tuned(
             like = make(lr=rate, seed=scale.seeds[0])
             more = name in unsettled(scale, rows, pairs, part, like=like)
             found += [replace(like, seed=seed) for seed in tuning.seeds(scale, more)]
+            found += [replace(like, lr=lr, seed=seed) for lr, seed in _given_up(rows, like)]
     return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
 
 
@@ -204,9 +213,24 @@ def best_rate(
 ) -> float | None:
     """Return the learning rate with the lowest loss for the first seed; None until all are measured.
 
-    `other` are fields of the cases that differ from the scale's.
+    A rate at which a full run diverged is not chosen again: the short run of one seed was lucky. `other`
+    are fields of the cases that differ from the scale's.
     """
     if not scale.rates:
         return models.published_rate(settings)
-    first = _tuning_case(scale, name, settings, **({"part": part} | other))
-    return tuning.best(_grid(scale, near), rates_of(rows, first))
+    other = {"part": part} | other
+    tried = rates_of(rows, _tuning_case(scale, name, settings, **other))
+    full = Case.of(scale, name, settings, **(other | {"lr": 0.0, "seed": scale.seeds[0]}))
+    unstable = {lr for lr, _ in _given_up(rows, full)}
+    found = tuning.best(_grid(scale, near), tried)
+    if found is None or found not in unstable:
+        return found
+    stable = {lr: level for lr, level in tried.items() if lr not in unstable}
+    return min(stable, key=lambda lr: stable[lr], default=found)
+
+
+def _given_up(rows: Sequence[TextRow], full: Case) -> list[tuple[float, int]]:
+    """Return rates and seeds of full runs of a case at learning rates at which one of them diverged."""
+    mine = [row for row in rows if same_case(row, full)]
+    unstable = {row["lr"] for row in mine if row.get("diverged")}
+    return [(row["lr"], row["seed"]) for row in mine if row["lr"] in unstable]
