@@ -40,7 +40,7 @@ class Comparison:
 
     @property
     def side(self) -> str:
-        return f"{'above' if self.above else 'below'} {self.bound:g}"
+        return f"{'above' if self.above else 'below'} {self.bound:.3g}"
 
 
 def decide(parts: Mapping[str, Sequence[Comparison] | Verdict]) -> dict[str, Verdict]:
@@ -102,7 +102,7 @@ def _reason(each: Comparison, answer: bool | None, tested: int) -> str:
     if not each.interval.dof:
         return "one seed only"
     if intervals.below(each.interval, each.bound) is None:
-        return f"the interval contains {each.bound:g}"
+        return f"the interval contains {each.bound:.3g}"
     return f"not decided after Holm's correction over {tested} comparisons"
 
 
