@@ -319,7 +319,7 @@ def test_retention_at_the_desk_has_what_the_claim_names():
     assert {row["model"] for row in rows} == {"paper flat", "paper 4 heads", "hyena", "mamba2"}
     assert {row["training"] for row in rows} == {"untrained", "language"}
     assert {row["part"] for row in rows} == {"matched", "encoder", "control"}
-    assert {row["steps"] for row in rows} == {3000}
+    assert {row["steps"] for row in rows} == {2000}
     assert set(retention.control_losses(rows)) == set(range(desk.max_seeds))
     assert set(retention.holds(rows)) == {"C9a", "C9b", "C9c"}
 
