@@ -42,6 +42,7 @@ def test_others_get_a_multiple_of_the_steps_of_the_control():
         lambda setting, lr: None if setting == hard else int(1230 * (1 + abs(lr - 4e-3)))
     )
     assert mqar.steps_of_others(DESK, hard, rows) is None, "nothing is concluded there"
+    assert {row["seed"] for row in rows if row["options"]["pairs"] == hard.pairs} == {0}
     first = mqar.SETTINGS["desk"][0]
     steps = mqar.steps_of_others(DESK, first, rows)
     assert steps == 2500

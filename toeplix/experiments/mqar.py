@@ -1,9 +1,10 @@
 """Recall until the control solves it: multi-query associative recall over pairs, widths and lengths.
 
 The control is the Transformer. It is trained on every setting for up to MAX_STEPS steps, at the best of
-its learning rates, until it reaches the target accuracy. Other models then get STEPS_MULTIPLE times the
-steps that the control needed, and at least MIN_STEPS; on a setting that the control does not solve they
-are not trained, and nothing is concluded. A run ends as soon as it reaches the target accuracy.
+its learning rates, until it reaches the target accuracy; if its first seed does not, there are no others.
+Other models then get STEPS_MULTIPLE times the steps that the control needed, and at least MIN_STEPS; on a
+setting that the control does not solve they are not trained, and nothing is concluded. A run ends as soon
+as it reaches the target accuracy.
 
 Settings differ in the number of pairs, the width or the length (more positions for the same pairs), and
 an easy one is the first, so that it has other models. The learning rates of the other models are tuned at
@@ -87,8 +88,7 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     found: list[Case] = []
     first = SETTINGS[scale.name][0]
     for setting in SETTINGS[scale.name]:
-        control = _case(scale, CONTROL, setting)
-        found += tuned([control], scale, rows, RATES)
+        found += _control_cases(scale, setting, rows)
         steps = steps_of_others(scale, setting, rows)
         if steps is None:
             continue
@@ -110,6 +110,14 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
             grid = tuning.around(rate, task_tuning.grid_of(base, scale, RATES))
             found += tuned([case], replace(scale, seeds=scale.seeds[:1]), rows, grid)
     return found
+
+
+def _control_cases(scale: Scale, setting: Setting, rows: list[TaskRow]) -> list[Case]:
+    """Return the runs of the control: other seeds only if the first solves the setting."""
+    control = _case(scale, CONTROL, setting)
+    one = replace(scale, seeds=scale.seeds[:1])
+    solved = steps_of_others(one, setting, rows) is not None
+    return tuned([control], scale if solved else one, rows, RATES)
 
 
 def names(scale: Scale) -> tuple[str, ...]:

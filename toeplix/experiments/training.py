@@ -84,7 +84,14 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
             found += text_training.tuned(
                 replace(scale, seeds=seeds), own, rows, pairs=pairs, near=near, part=part, **sizes
             )
-    return found + _rate_cases(scale, rows)
+    return sorted(found + _rate_cases(scale, rows), key=_place)
+
+
+def _place(case: Case) -> int:
+    """Return a case's place in the order of runs: what decides claims comes before what describes."""
+    if case.part == RATES_PART:
+        return 2
+    return 0 if case.tuning_run else 1 if case.part in COSTS else 3
 
 
 def _rate_cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
