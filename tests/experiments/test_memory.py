@@ -342,6 +342,20 @@ def test_the_paper_protocol_is_told_beside_ours():
     assert "as published, 4 heads: -1.0" in retention.holds(rows)["C9b"].ours
 
 
+def on(text, rows):
+    return [{**row, "data": text} for row in rows]
+
+
+def test_rows_of_another_text_change_no_verdict():
+    whole = on("one", held(paper_flat=0.9))
+    other = on("other", held(paper_flat=0.1, hyena=0.9))[:-3]
+    assert capacity.holds([*other, *whole, *other]) == capacity.holds(whole)
+    assert capacity.table([*whole, *other]) == capacity.table(whole)
+    whole, other = on("one", kept(paper_flat=4.2)), on("other", kept(hyena=4.0))[:-1]
+    assert retention.holds([*other, *whole]) == retention.holds(whole)
+    assert retention.table([*whole, *other]) == retention.table(whole)
+
+
 def test_guessing_looks_nothing_up():
     """One pair is known; of more, somewhat more than one of so many; a full context has no places."""
     assert recall.guessing(8, 9, 1, texts=50) == 1

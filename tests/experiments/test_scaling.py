@@ -29,6 +29,12 @@ def test_a_law_is_found_again():
     assert line["b"] == "0.40 (0.40 to 0.40)"
 
 
+def test_texts_are_not_fitted_together():
+    rows = made(lambda weights, tokens: 1.5 + 60 / weights**0.5 + 300 / tokens**0.4)
+    others = [{**row, "data": "other", "loss": 2 * row["loss"]} for row in rows[:-1]]
+    assert scaling.table([*others, *rows]) == scaling.table(rows)
+
+
 def test_what_is_not_determined_is_called_open():
     rows = made(lambda weights, tokens: 300 / tokens**0.4)
     (line,) = scaling.table(rows)

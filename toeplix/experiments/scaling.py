@@ -19,7 +19,7 @@ from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_rows import Case, TextRow
+from toeplix.experiments.engine.text_rows import Case, TextRow, of_one_text
 from toeplix.experiments.engine.text_training import best_rate
 
 CLAIMS: tuple[str, ...] = ()
@@ -114,7 +114,8 @@ def bootstrap(rows: list[TextRow]) -> dict[str, tuple[float, float]]:
 
 
 def grid(rows: list[TextRow], name: str) -> list[TextRow]:
-    return [row for row in rows if row["model"] == name and row["part"] == "grid" and row["loss"]]
+    full = of_one_text([row for row in rows if row["part"] == "grid"])
+    return [row for row in full if row["model"] == name and row["loss"]]
 
 
 def table(rows: list[TextRow]) -> Table:

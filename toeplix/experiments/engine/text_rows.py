@@ -79,6 +79,7 @@ class TextRow(TextFound):
 
 
 AnyText = TypeVar("AnyText", bound=TextRow)
+AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
 
 
 def same_case(row: Mapping[str, Any], case: Case) -> bool:
@@ -120,9 +121,9 @@ def of_setting(rows: Sequence[AnyText], case: Case) -> list[AnyText]:
     ]
 
 
-def fullest(rows: Sequence[AnyText], key: Callable[[Mapping[str, Any]], object]) -> list[AnyText]:
+def fullest(rows: Sequence[AnyRow], key: Callable[[Mapping[str, Any]], object]) -> list[AnyRow]:
     """Return the rows of one key: the one with most models, then with most rows, then the latest."""
-    groups: dict[object, list[AnyText]] = {}
+    groups: dict[object, list[AnyRow]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return max(
@@ -130,6 +131,13 @@ def fullest(rows: Sequence[AnyText], key: Callable[[Mapping[str, Any]], object])
         key=lambda group: (len({row["model"] for row in group}), len(group)),
         default=[],
     )
+
+
+def of_one_text(rows: Sequence[AnyRow], data: str | None = None) -> list[AnyRow]:
+    """Return the rows on text `data`; without a name, on the text with most models and rows."""
+    if data is None:
+        return fullest(rows, lambda row: row.get("data"))
+    return [row for row in rows if row.get("data", data) == data]
 
 
 def rates_of(rows: Sequence[TextRow], case: Case) -> dict[float, float]:
