@@ -23,20 +23,35 @@ def test_the_built_in_rule_is_complete():
         for mode in (AUTO, AUTO_EXACT):
             for time in (1, 128, 10**7):
                 for columns in (1, 10**6):
-                    assert choose(mode, device, time, columns)
+                    assert choose(mode, device, time, columns, columns)
 
 
 def test_short_is_blocked_and_long_is_near_linear():
-    assert choose(AUTO, "cpu", 128, 4096) == "blocked"
-    assert choose(AUTO, "cpu", 16384, 4096) == "fft"
-    assert choose(AUTO_EXACT, "cpu", 16384, 4096) == "halving"
+    assert choose(AUTO, "cpu", 128, 4096, 64) == "blocked"
+    assert choose(AUTO, "cpu", 16384, 4096, 64) == "fft"
+    assert choose(AUTO_EXACT, "cpu", 16384, 4096, 64) == "halving"
+
+
+def test_filters_per_channel_are_products_of_their_own():
+    """A matrix per channel that multiplies one column of each sequence is slower than the FFT."""
+    assert choose(AUTO, "cpu", 128, 16, 1) == choose(AUTO, "cpu", 128, 4096, 1) == "fft"
+    assert choose(AUTO, "cpu", 128, 16, 4) == "blocked"
+    assert choose(AUTO_EXACT, "cpu", 128, 16, 1) == "blocked"
+
+
+def test_a_band_of_few_channels_cannot_be_the_last():
+    few = [{"columns": None, "channels": 1, "paths": [(None, "blocked")]}]
+    with pytest.raises(ValueError, match="the last band of cpu/auto must have"):
+        check({"cpu": {AUTO: few, AUTO_EXACT: few}})
+    whole = [*few, few[0] | {"channels": None}]
+    check({"cpu": {AUTO: whole, AUTO_EXACT: whole}})
 
 
 def test_a_users_file_replaces_its_device(rule_file):
     everything = [{"columns": None, "paths": [[None, "dense"]]}]
     rule_file.write_text(json.dumps({"rule": {"cpu": {AUTO: everything, AUTO_EXACT: everything}}}))
-    assert choose(AUTO, "cpu", 16384, 64) == "dense"
-    assert choose(AUTO, "cuda", 16384, 64) == "fft"
+    assert choose(AUTO, "cpu", 16384, 64, 64) == "dense"
+    assert choose(AUTO, "cuda", 16384, 64, 64) == "fft"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +66,7 @@ def test_a_users_file_replaces_its_device(rule_file):
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[None, []]]}]}}}),
         '{"rule": "\\ud800"}',
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": "9", "paths": [[None, "fft"]]}] * 2}}}),
+        json.dumps({"rule": {"cpu": {AUTO: [{"columns": 9, "channels": "1", "paths": []}] * 2}}}),
         '{"rule": {"cpu": {"auto": []}}}',
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[None, "magic"]]}]}}}),
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[9, "fft"]]}]}}}),
@@ -59,7 +75,7 @@ def test_a_users_file_replaces_its_device(rule_file):
 def test_a_damaged_file_is_named_and_not_followed(rule_file, text):
     rule_file.write_text(text)
     with pytest.warns(UserWarning, match=r"ignoring the operator rule in .*paths\.json"):
-        assert choose(AUTO, "cpu", 16384, 64) == "fft"
+        assert choose(AUTO, "cpu", 16384, 64, 64) == "fft"
 
 
 def test_an_inexact_path_cannot_serve_exact():

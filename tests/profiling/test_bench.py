@@ -92,7 +92,8 @@ def test_a_row_and_its_tables():
 
 
 def test_the_sizes_are_those_that_were_asked_for():
-    assert len(operator.sizes(2**62)) == 40
+    assert len(operator.sizes(2**62)) == 44
+    assert any(size.heads == size.dim for size in operator.sizes(operator.QUICK_ELEMENTS))
     assert {size.time for size in operator.sizes(operator.QUICK_ELEMENTS)} == set(operator.TIMES)
 
 
@@ -138,12 +139,16 @@ def test_the_contenders_of_the_recurrent_benchmark_compute_the_same():
 
 def test_tuning_writes_a_rule_that_is_followed(tmp_path, monkeypatch):
     monkeypatch.setenv("TOEPLIX_RULE", str(tmp_path / "deep" / "paths.json"))
-    monkeypatch.setattr(tune, "COLUMNS", (4, 8))
+    groups = {tune.PER_CHANNEL: (2, 4, 1), "4": (1, 1, 4), "8": (2, 1, 4)}
+    monkeypatch.setattr(tune, "GROUPS", {n: tune.Group(*sizes) for n, sizes in groups.items()})
     file = tune.tune(Console(quiet=True), seconds=0, lengths=(16, 700))
     try:
         document = json.loads(file.read_text())
         dispatch.check(document["rule"])
         assert dispatch.current_rule()["cpu"] == document["rule"]["cpu"]
+        bands = document["rule"]["cpu"][dispatch.AUTO]
+        limits = [(band.get("channels"), band["columns"]) for band in bands]
+        assert limits == [(1, None), (None, 4), (None, None)]
         assert [entry.name for entry in file.parent.iterdir()] == ["paths.json"], (
             "nothing half-written"
         )

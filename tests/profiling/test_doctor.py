@@ -30,7 +30,9 @@ def few(monkeypatch):
     """A small part of everything, so that a command takes seconds."""
     monkeypatch.setitem(contract.SIZES, "quick", (33,))
     monkeypatch.setattr(contract, "DTYPES", (torch.float64, torch.float32))
-    monkeypatch.setattr(tune, "COLUMNS", (2, 4))
+    monkeypatch.setattr(
+        tune, "GROUPS", {tune.PER_CHANNEL: tune.Group(2, 3, 1), "4": tune.Group(1, 1, 4)}
+    )
     monkeypatch.setitem(doctor.LENGTHS, "quick", (8, 40))
     monkeypatch.setattr(doctor, "PRODUCTS", (150,))
     monkeypatch.setitem(recurrent_contract.SIZES, "quick", (33,))
@@ -180,7 +182,7 @@ def test_long_models_are_computed_by_chunks(monkeypatch):
 def test_the_device_that_is_asked_for_is_timed(monkeypatch):
     """And not the first one of its type."""
     seen = []
-    monkeypatch.setattr(tune, "COLUMNS", (2,))
+    monkeypatch.setattr(tune, "GROUPS", {"2": tune.Group(1, 1, 2)})
     monkeypatch.setattr(tune, "_times", lambda device, *_: seen.append(device) or {"fft": 1.0})
     second = torch.device("cuda:1")
     tune.measure(Console(quiet=True), second, lengths=(8,))

@@ -1,9 +1,10 @@
-"""The rule that selects a path by device, length and columns; `toeplix bench ops --tune` measures it.
+"""The rule that selects a path by device and sizes; `toeplix bench ops --tune` measures it.
 
 For each kind of device (`kind_of`) and each demand on causality, a list of bands. A band holds up to a
-number of columns (sequences times channels per head: what one filter multiplies; None: any) and lists
-paths with the longest time for which each is taken. The first band and the first path that fit are used;
-paths that cannot run (no Triton, float64) are passed over.
+number of columns (sequences times channels per head: what one filter multiplies; None: any), and if it
+says so up to a number of channels per head, and lists paths with the longest time for which each is
+taken. The first band and the first path that fit are used; paths that cannot run (no Triton, float64) are
+passed over.
 
 All paths compute the same product, each with its own rounding: a new rule changes speed, and the last
 bits of what `path="auto"` returns, so a training run repeats to the last bit under the same rule only.
@@ -16,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 AUTO, AUTO_EXACT = "auto", "auto-exact"
 FALLBACK = "halving"
@@ -26,6 +27,7 @@ MAX_BYTES = 2**20  # of a file with a rule
 
 class Band(TypedDict):
     columns: int | None
+    channels: NotRequired[int | None]  # per head
     paths: list[tuple[int | None, str]]
 
 
@@ -49,12 +51,15 @@ def _estimated(kind: str) -> dict[str, list[Band]]:
     }
 
 
-# cpu: two cores with AVX2, PyTorch 2.13 with MKL, float32, forward and backward together.
+# cpu: two cores with AVX2, PyTorch 2.13 with MKL, float32, forward and backward together. With a
+# filter per channel (Hyena; measured on one core with AVX-512), every matrix is made for few columns, and
+# the FFT is faster from shorter sequences on.
 # cuda, and cuda-half for half precision: estimated, not measured; run `toeplix bench ops --tune` on the
 # machine in question.
 RULE: Rule = {
     "cpu": {
         AUTO: [
+            {"columns": None, "channels": 1, "paths": [(48, "blocked"), (None, "fft")]},
             {"columns": 16, "paths": [(128, "blocked"), (None, "fft")]},
             {"columns": None, "paths": [(384, "blocked"), (None, "fft")]},
         ],
@@ -91,21 +96,26 @@ def choose(
     kind: str,
     time: int,
     columns: int,
+    channels: int,
     rule: Rule | None = None,
     usable: Callable[[str], bool] = lambda path: True,
 ) -> str:
-    """Return the path for `columns` columns of length `time`; the default rule is this machine's.
+    """Return the path for `columns` columns of length `time`, of sequences with `channels` per head.
 
-    Kinds of devices that a rule does not list are treated as the CPU.
+    The default rule is this machine's. Kinds of devices that it does not list are treated as the CPU.
     `usable` says which paths can run. If none of the rule can, the fallback is exact at any length.
     """
     rule = current_rule() if rule is None else rule
     for band in rule.get(kind, rule["cpu"])[mode]:
-        if band["columns"] is None or columns <= band["columns"]:
+        if _fits(columns, band["columns"]) and _fits(channels, band.get("channels")):
             for longest, path in band["paths"]:
                 if (longest is None or time <= longest) and usable(path):
                     return path
     return FALLBACK
+
+
+def _fits(number: int, limit: int | None) -> bool:
+    return limit is None or number <= limit
 
 
 def rule_file() -> Path:
@@ -156,12 +166,18 @@ def check(rule: Rule) -> None:
     for device, modes in rule.items():
         for mode in (AUTO, AUTO_EXACT):
             bands = modes[mode]
-            if not bands or bands[-1]["columns"] is not None:
-                raise ValueError(f"the last band of {device}/{mode} must have columns null")
+            if not bands or bands[-1]["columns"] is not None or bands[-1].get("channels"):
+                raise ValueError(
+                    f"the last band of {device}/{mode} must have columns null and no channels"
+                )
             for band in bands:
                 if not band["paths"] or band["paths"][-1][0] is not None:
                     raise ValueError(f"the last path of a band of {device}/{mode} needs time null")
-                limits = [band["columns"], *(longest for longest, _ in band["paths"])]
+                limits = [
+                    band["columns"],
+                    band.get("channels"),
+                    *(longest for longest, _ in band["paths"]),
+                ]
                 if not all(limit is None or type(limit) is int for limit in limits):
                     raise ValueError(
                         f"limits of {device}/{mode} must be integers or null: {limits}"

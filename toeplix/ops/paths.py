@@ -109,7 +109,7 @@ def resolve(name: str, x: Tensor, time: int | None = None, rows: int | None = No
         columns = (x.shape[0] if rows is None else rows) * x.shape[3]
         kind = dispatch.kind_of(x.device.type, x.dtype.itemsize)
         name = dispatch.choose(
-            name, kind, time, columns, usable=lambda path: PATHS[path].supports(x)
+            name, kind, time, columns, x.shape[3], usable=lambda path: PATHS[path].supports(x)
         )
     return PATHS[name]
 

@@ -48,6 +48,7 @@ class Operator(NamedTuple):
             kind,
             self.shape.time,
             columns,
+            self.shape.channels,
             device.rule,
             usable=lambda path: path != "triton" or device.kernels,
         )

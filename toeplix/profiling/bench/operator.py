@@ -35,12 +35,15 @@ class Size(NamedTuple):
 
 
 BATCHES, TIMES, DIMS, HEADS = (1, 8), (128, 512, 1024, 4096, 16384), (256, 1024), (1, 4)
+PER_CHANNEL_TIMES, PER_CHANNEL_DIM = (128, 512), 256  # a filter per channel, as in Hyena
 QUICK_ELEMENTS = 2**22  # maximum elements of x in the quick set of sizes
 DEFAULT_ELEMENTS = 2**23  # maximum elements of x in the default set; the full set has all sizes
 
 
 def sizes(most: int) -> list[Size]:
     every = [Size(b, t, d, h) for t in TIMES for h in HEADS for b in BATCHES for d in DIMS]
+    wide = PER_CHANNEL_DIM
+    every += [Size(b, t, wide, wide) for t in PER_CHANNEL_TIMES for b in BATCHES]
     return [size for size in every if size.elements <= most]
 
 
@@ -99,7 +102,8 @@ def measure(size: Size, backward: bool, limits: timing.Limits, seconds: float) -
         fits = time <= other.longest and size.elements <= other.most
         if fits and (other.differentiable or not backward):
             contenders[name] = call(other.function)
-    path = dispatch.choose(dispatch.AUTO, x.device.type, time, batch * dim // heads)
+    channels = dim // heads
+    path = dispatch.choose(dispatch.AUTO, x.device.type, time, batch * channels, channels)
     if path == "fft":
         contenders["library"] = _library_transforms(size, 5 if backward else 2)
     times = timing.interleaved(contenders, seconds=seconds, least=3)

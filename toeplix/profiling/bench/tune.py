@@ -1,14 +1,15 @@
 """`toeplix bench ops --tune`: measure which path is fastest at which size, and write the dispatch rule.
 
-For a few numbers of columns, all paths are timed forward+backward at increasing lengths; the rule changes
-where the fastest path changes. The rule is written to the file that `toeplix.ops.dispatch` reads.
+For a few numbers of columns of one filter, and for a filter per channel, all paths are timed
+forward+backward at increasing lengths; the rule changes where the fastest path changes. The rule is
+written to the file that `toeplix.ops.dispatch` reads.
 """
 
 import json
 import statistics
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -21,11 +22,31 @@ from toeplix.ops.paths import PATHS, backward, forward, runnable
 from toeplix.profiling import timing
 from toeplix.profiling.progress import tracked
 
-COLUMNS = (16, 256, 4096)
+
+class Group(NamedTuple):
+    """The shape of sequences that are timed, for a band of the rule."""
+
+    rows: int
+    heads: int
+    channels: int  # per head
+
+    @property
+    def columns(self) -> int:
+        return self.rows * self.channels
+
+
+# the first is the band of one channel per head; the others follow by columns, the last has any number
+PER_CHANNEL = "one channel per head"
+GROUPS: dict[str, Group] = {
+    PER_CHANNEL: Group(16, 64, 1),
+    "16 columns": Group(1, 1, 16),
+    "256 columns": Group(1, 1, 256),
+    "4096 columns": Group(8, 1, 512),
+}
 LENGTHS = (32, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 4096)
 MAX_LENGTHS = {"dense": 128, "blocked": 2048}  # longer sequences would take too long
-# nanoseconds per element by kind of device, columns, length and path
-Measured = dict[str, dict[int, dict[int, dict[str, float]]]]
+# nanoseconds per element by kind of device, group, length and path
+Measured = dict[str, dict[str, dict[int, dict[str, float]]]]
 
 
 def tune(
@@ -62,15 +83,15 @@ def measure(
     measured: Measured = {}
     for kind in dispatch.kinds_on(device.type):
         table = Table(title=f"nanoseconds per element on {kind}, forward+backward")
-        for column in ("columns", "t", *PATHS):
+        for column in ("", "t", *PATHS):
             table.add_column(column, justify="right")
         measured[kind] = {}
-        for columns in COLUMNS:
-            times = measured[kind][columns] = {}
-            for length in tracked(lengths, f"{columns} columns", console):
-                times[length] = _times(device, kind, columns, length, seconds)
+        for name, group in GROUPS.items():
+            times = measured[kind][name] = {}
+            for length in tracked(lengths, name, console):
+                times[length] = _times(device, kind, group, length, seconds)
                 cells = (f"{times[length][p]:.1f}" if p in times[length] else "" for p in PATHS)
-                table.add_row(str(columns), str(length), *cells)
+                table.add_row(name, str(length), *cells)
         console.print(table)
     return measured
 
@@ -84,14 +105,16 @@ def write_rule(file: Path, device: torch.device, measured: Measured) -> Path:
     return file
 
 
-def _bands(measured: dict[int, dict[int, dict[str, float]]]) -> dict[str, list[Band]]:
+def _bands(measured: dict[str, dict[int, dict[str, float]]]) -> dict[str, list[Band]]:
     """Return the rule of one kind of device."""
     bands: dict[str, list[Band]] = {AUTO: [], AUTO_EXACT: []}
-    for columns, times in measured.items():
+    for name, times in measured.items():
         for mode in bands:
-            able = [name for name, path in PATHS.items() if path.exact or mode == AUTO]
-            limit = None if columns == max(measured) else columns
-            bands[mode].append({"columns": limit, "paths": _boundaries(times, able)})
+            able = [path for path, known in PATHS.items() if known.exact or mode == AUTO]
+            any_number = name in (PER_CHANNEL, list(measured)[-1])
+            limit = None if any_number else GROUPS[name].columns
+            band: Band = {"columns": limit, "paths": _boundaries(times, able)}
+            bands[mode].append(band | {"channels": 1} if name == PER_CHANNEL else band)
     return bands
 
 
@@ -104,12 +127,11 @@ def _kept(file: Path) -> dispatch.Rule:
 
 
 def _times(
-    device: torch.device, kind: str, columns: int, length: int, seconds: float
+    device: torch.device, kind: str, group: Group, length: int, seconds: float
 ) -> dict[str, float]:
     dtype = torch.bfloat16 if kind.endswith(dispatch.HALF) else torch.float32
-    channels = min(columns, 512)
-    x = timing.randn(columns // channels, length, 1, channels).to(device, dtype)
-    kernel = timing.randn(1, length, seed=1).to(device)
+    x = timing.randn(group.rows, length, group.heads, group.channels).to(device, dtype)
+    kernel = timing.randn(group.heads, length, seed=1).to(device)
     g = timing.randn(*x.shape, seed=2).to(device, dtype)
 
     def call(path: str) -> timing.Contender:
