@@ -52,7 +52,15 @@ def test_one_job_per_case_and_a_job_that_dies(tmp_path, monkeypatch):
     (work / "deadly").unlink()
     (work / "mended").touch()
     again = collect("squares", SCALES["smoke"], results=results, work=work, cluster=LOCAL)
-    assert sorted(row["square"] for row in again) == [0, 1, 4, 9, 14**2], "as one process finds"
+    found = {row["square"] for row in again}
+    assert found >= {0, 1, 4, 9, 14**2}, (
+        "as one process finds; three of the first four make another"
+    )
+
+
+def one_by_one(fields):
+    left = iter(fields)
+    return lambda: next(left, None)
 
 
 @pytest.mark.slow
@@ -60,7 +68,7 @@ def test_jobs_go_on_without_the_process_that_collects(tmp_path):
     """The next call takes the row that was written, and waits for the job that still runs."""
     fields = [{"number": 0}, {"number": 1}]
     with cluster.workers("local", LOCAL.options, measured) as measure_all:
-        rows = measure_all("squares", fields, tmp_path)
+        rows = measure_all("squares", one_by_one(fields), tmp_path)
         first = next(rows)
         rows.close()  # as if the process had been stopped before the row was in the results
     records = {
@@ -69,7 +77,7 @@ def test_jobs_go_on_without_the_process_that_collects(tmp_path):
     }
     assert set(records) == {0, 1}
     with cluster.workers("local", LOCAL.options, measured) as measure_all:
-        found = list(measure_all("squares", fields, tmp_path))
+        found = list(measure_all("squares", one_by_one(fields), tmp_path))
     assert sorted(row["found"]["square"] for row in found) == [0, 1]
     assert first in found
     assert squares.calls(tmp_path) == [0, 1], "no case was submitted twice"
@@ -87,11 +95,11 @@ def test_a_job_that_still_runs_is_not_submitted_twice(tmp_path):
     """submitit calls a job of another process done, as it does not know its process."""
     fields = [{"number": 0}, {"number": 1}]
     with cluster.workers("local", LOCAL.options, slowly) as measure_all:
-        rows = measure_all("squares", fields, tmp_path)
+        rows = measure_all("squares", one_by_one(fields), tmp_path)
         next(rows)
         rows.close()
     with cluster.workers("local", LOCAL.options, slowly) as measure_all:
-        found = list(measure_all("squares", fields, tmp_path))
+        found = list(measure_all("squares", one_by_one(fields), tmp_path))
     assert sorted(row["found"]["square"] for row in found) == [0, 1]
     assert len(list((tmp_path / "cluster" / "logs").glob("*_submitted.pkl"))) == 2
     assert squares.calls(tmp_path) == [0, 1]
@@ -118,4 +126,4 @@ def test_options_are_submitit_s(tmp_path):
         pytest.raises(ValueError, match="--cluster-options"),
         cluster.workers("local", {"no_such": 1}, measured) as measure_all,
     ):
-        list(measure_all("squares", [{"number": 0}], tmp_path))
+        list(measure_all("squares", one_by_one([{"number": 0}]), tmp_path))

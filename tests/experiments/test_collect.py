@@ -47,6 +47,11 @@ def measure(case, work):
     if (Path(work) / "endless").exists() or (case.number > 1 and (Path(work) / "held").exists()):
         time.sleep(FOREVER)
         (Path(work) / "ended").touch()
+    if case.number == 3 and (Path(work) / "patient").exists():  # for what follows from the others
+        end = time.monotonic() + FOREVER / 10
+        while "5\n" not in (Path(work) / "calls").read_text() and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.5)
     return {"square": case.number**2}
 
 
@@ -79,6 +84,20 @@ def test_only_what_is_missing_is_measured(tmp_path):
     assert calls(tmp_path / "work") == [0, 1, 2, 2, 3, 10, 14], "2 once more, and 14 that follows"
     collect("squares", SCALES["smoke"], **options)
     assert len(calls(tmp_path / "work")) == 7
+
+
+def test_a_free_worker_does_not_wait_for_the_slowest_case(tmp_path, monkeypatch):
+    """What follows from three rows is measured while the fourth case still runs."""
+    work, results = tmp_path / "work", tmp_path / "results"
+    work.mkdir()
+    for name in ("mended", "patient"):
+        (work / name).touch()
+    monkeypatch.setattr(collecting, "_begin", begin)
+    found = collect("squares", SCALES["smoke"], jobs=2, results=results, work=work)
+    assert [row["square"] for row in found][-2:] == [9, 14**2], (
+        "3 ended after what follows from 0 to 2"
+    )
+    assert {row["square"] for row in found} == {0, 1, 4, 5**2, 9, 14**2}
 
 
 def test_a_failure_is_a_row_and_says_what(tmp_path):

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ KINDS = ("slurm", "local")  # local: processes of this machine
 POLL_SECONDS = {"slurm": 10.0, "local": 0.2}
 GRACE_SECONDS = 30.0  # until a file of a finished job is seen on a shared file system
 
-Measure = Callable[[str, list[rows.Fields], Path], Iterator[rows.StoredRow]]
+Measure = Callable[[str, rows.Take, Path], Iterator[rows.StoredRow]]
 MeasureOne = Callable[[str, rows.Fields, Path], rows.StoredRow]
 
 
@@ -68,7 +69,7 @@ def workers(
             f"--cluster needs submitit: pip install 'toeplix[cluster]' ({problem})"
         ) from (problem)
 
-    def measure_all(name: str, cases: list[rows.Fields], work: Path) -> Iterator[rows.StoredRow]:
+    def measure_all(name: str, take: rows.Take, work: Path) -> Iterator[rows.StoredRow]:
         folder = work.absolute() / "cluster"
         folder.mkdir(parents=True, exist_ok=True)
         executor = submitit.AutoExecutor(folder=folder / "logs", cluster=kind)
@@ -78,7 +79,7 @@ def workers(
             raise ValueError(f"--cluster-options: {problem}") from problem
         ended = _local_ended if kind == "local" else _ended
         yield from _Jobs(executor, folder, measured, POLL_SECONDS[kind], ended).run(
-            name, cases, work.absolute(), at_once or len(cases)
+            name, take, work.absolute(), at_once or sys.maxsize
         )
 
     yield measure_all
@@ -98,17 +99,15 @@ class _Jobs:
         self.executor, self.folder, self.measured, self.poll = executor, folder, measured, poll
         self.ended = ended
 
-    def run(
-        self, name: str, cases: list[rows.Fields], work: Path, at_once: int
-    ) -> Iterator[rows.StoredRow]:
-        waiting = list(reversed(cases))
+    def run(self, name: str, take: rows.Take, work: Path, at_once: int) -> Iterator[rows.StoredRow]:
         running: dict[str, tuple[rows.Fields, Any]] = {}
         ended: dict[str, float] = {}
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                fields = waiting.pop()
+        while True:
+            while len(running) < at_once and (fields := take()) is not None:
                 key = _key(name, fields)
                 running[key] = fields, self._job(name, key, fields, work)
+            if not running:
+                return
             for key, (fields, job) in list(running.items()):
                 row = self._row(key, fields, job, ended)
                 if row is not None:
@@ -117,8 +116,7 @@ class _Jobs:
                     # by now the row is in the file of results
                     for ending in ("row", "job"):
                         self._file(key, ending).unlink(missing_ok=True)
-            if running:
-                time.sleep(self.poll)
+            time.sleep(self.poll)
 
     def _file(self, key: str, ending: str) -> Path:
         return self.folder / f"{key}.{ending}"

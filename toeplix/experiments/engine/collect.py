@@ -4,24 +4,23 @@
 concatenated. Rows that exist are never measured again; rows of an older protocol (`tuning`) stay where
 they are and do not count. A case that fails leaves its error in a row, the other cases continue, and the
 next call tries it again. Cases can run in parallel in separate processes; if a process dies, only its
-case fails.
+case fails. Cases may depend on rows (seeds on the best learning rate): a worker that has nothing left to
+do asks the experiment again, while others still measure.
 """
 
 import contextlib
 import multiprocessing
 import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from toeplix.data.workers import follow_parent
-from toeplix.experiments import load
+from toeplix.experiments import Experiment, load
 from toeplix.experiments.engine import cluster as clusters
 from toeplix.experiments.engine import rows, tuning
 from toeplix.experiments.engine.scale import Scale
@@ -30,7 +29,6 @@ from toeplix.files.locking import locked
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
 PUBLISHED = Path(__file__).parent.parent / "published"  # the paper's numbers, part of the package
-MAX_ROUNDS = 20  # maximum number of rounds; cases of a round may depend on rows of the round before
 
 
 class Cluster(NamedTuple):
@@ -40,7 +38,7 @@ class Cluster(NamedTuple):
     options: dict[str, Any]
 
 
-Measure = Callable[[str, list[rows.Fields], Path], Iterator[rows.StoredRow]]
+Measure = Callable[[str, rows.Take, Path], Iterator[rows.StoredRow]]
 Report = Callable[[rows.StoredRow, int, int], None]  # (row written, cases done, cases known so far)
 
 
@@ -69,34 +67,64 @@ def collect(
     """
     experiment = load(name)
     file = results_file(name, scale.name, results)
-    tried: set[str] = set()
     with (
         ensure_directory(file.parent),
         ensure_directory(work),
         locked(file.parent),
         _chosen(experiment.MEASURES_TIME, jobs, cluster) as measure_all,
     ):
-        for _ in range(MAX_ROUNDS):
-            present = known(experiment.Case, file)
-            with rows.interpreting(file):
-                cases = experiment.cases(scale, tuning.current(experiment.Case, rows.flat(file)))
-            records = [rows.record(case) for case in cases]
-            wanted = {rows.key(fields): fields for fields in records}
-            missing = [
-                fields
-                for key, fields in wanted.items()
-                if key not in tried and "found" not in present.get(key, {})
-            ]
-            if not missing:
-                break
-            done = len(wanted) - len(missing)
-            report({}, done, len(wanted))
-            for row in measure_all(name, missing, work):
-                tried.add(rows.key(row["case"]))
-                rows.append(file, row)
-                done += 1
-                report(row, done, len(wanted))
+        missing = _Missing(experiment, scale, file, report)
+        for row in measure_all(name, missing.take, work):
+            rows.append(file, row)
+            missing.count(row)
     return tuning.current(experiment.Case, rows.flat(file))
+
+
+class _Missing:
+    """The cases of an experiment that are to be measured, in its order, each at most once."""
+
+    def __init__(
+        self, experiment: Experiment[Any], scale: Scale, file: Path, report: Report
+    ) -> None:
+        self.experiment, self.scale, self.file, self.report = experiment, scale, file, report
+        self.waiting: list[rows.Fields] = []
+        self.taken: set[str] = set()
+        self.ended: set[str] = set()
+        self.wanted: set[str] = set()
+        self.changed = True  # since cases were computed
+
+    def take(self) -> rows.Fields | None:
+        """Return the next case; None if there is none until another row is there."""
+        if not self.waiting and self.changed:
+            self._compute()
+        if not self.waiting:
+            return None
+        fields = self.waiting.pop()
+        self.taken.add(rows.key(fields))
+        return fields
+
+    def count(self, row: rows.StoredRow) -> None:
+        """Note a case whose row is in the file now."""
+        self.ended.add(rows.key(row["case"]))
+        self.changed = True
+        self._report(row)
+
+    def _compute(self) -> None:
+        present = known(self.experiment.Case, self.file)
+        current = tuning.current(self.experiment.Case, rows.flat(self.file))
+        with rows.interpreting(self.file):
+            cases = self.experiment.cases(self.scale, current)
+        wanted = {rows.key(fields): fields for fields in map(rows.record, cases)}
+        self.wanted = set(wanted)
+        self.ended |= {key for key, row in present.items() if "found" in row}
+        left = [fields for key, fields in wanted.items() if key not in self.ended | self.taken]
+        self.waiting = left[::-1]
+        self.changed = False
+        if left:
+            self._report({})
+
+    def _report(self, row: rows.StoredRow) -> None:
+        self.report(row, len(self.ended & self.wanted), len(self.wanted))
 
 
 def _chosen(alone: bool, jobs: int, cluster: Cluster | None) -> AbstractContextManager[Measure]:
@@ -138,7 +166,7 @@ def workers(jobs: int) -> Iterator[Measure]:
         return
     slots = [_Slot(max(1, (os.cpu_count() or 1) // jobs)) for _ in range(jobs)]
     try:
-        yield lambda name, cases, work: _side_by_side(slots, name, cases, work)
+        yield lambda name, take, work: _side_by_side(slots, name, take, work)
     finally:
         for slot in slots:
             slot.close()
@@ -149,73 +177,64 @@ class _Slot:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self.closed = False
-        self.changing = threading.Lock()  # prevents starting a process after `close`
         self.pool = self._begin()
 
     def _begin(self) -> ProcessPoolExecutor:
         spawn = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(self.threads,))
 
-    def measure(self, name: str, fields: rows.Fields, work: Path) -> rows.StoredRow:
-        with self.changing:
-            if self.closed:
-                raise RuntimeError("closed")
-            future = self.pool.submit(measured, name, fields, work)
+    def _restart(self) -> None:
+        self.pool.shutdown(wait=False)
+        self.pool = self._begin()
+
+    def measure(self, name: str, fields: rows.Fields, work: Path) -> Future[rows.StoredRow]:
+        try:
+            return self.pool.submit(measured, name, fields, work)
+        except BrokenProcessPool:  # it died between two cases
+            self._restart()
+            return self.pool.submit(measured, name, fields, work)
+
+    def outcome(self, future: Future[rows.StoredRow], fields: rows.Fields) -> rows.StoredRow:
+        """Return the row of a case that has ended, also if its process has died."""
         try:
             return future.result()
-        except BrokenProcessPool:
-            with self.changing:
-                self.pool.shutdown(wait=False)
-                self.pool = self.pool if self.closed else self._begin()
+        except ModuleNotFoundError:
             raise
+        except BrokenProcessPool:
+            self._restart()
+            error = "its process died: too little memory?"
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        row: rows.StoredRow = {"case": fields, "error": error, "seconds": 0}
+        return {**row, **rows.provenance()}
 
     def close(self) -> None:
-        with self.changing:
-            self.closed = True
-            for process in list((self.pool._processes or {}).values()):
-                process.terminate()  # an interrupted case resumes from its checkpoint next time
-            self.pool.shutdown(wait=True, cancel_futures=True)
+        for process in list((self.pool._processes or {}).values()):
+            process.terminate()  # an interrupted case resumes from its checkpoint next time
+        self.pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _here(name: str, cases: list[rows.Fields], work: Path) -> Iterator[rows.StoredRow]:
-    for fields in cases:
+def _here(name: str, take: rows.Take, work: Path) -> Iterator[rows.StoredRow]:
+    while (fields := take()) is not None:
         yield measured(name, fields, work)
 
 
 def _side_by_side(
-    slots: list[_Slot], name: str, cases: list[rows.Fields], work: Path
+    slots: list[_Slot], name: str, take: rows.Take, work: Path
 ) -> Iterator[rows.StoredRow]:
-    ended: queue.SimpleQueue[rows.StoredRow | ModuleNotFoundError] = queue.SimpleQueue()
-    waiting = list(reversed(cases))
-
-    def drive(slot: _Slot) -> None:
-        while True:
-            try:
-                fields = waiting.pop()
-            except IndexError:
-                return
-            try:
-                ended.put(slot.measure(name, fields, work))
-            except ModuleNotFoundError as problem:
-                ended.put(problem)
-            except BaseException as problem:  # every case that was taken gets its row
-                error = f"{type(problem).__name__}: {problem}"
-                if isinstance(problem, BrokenProcessPool):
-                    error = "its process died: too little memory?"
-                row: rows.StoredRow = {"case": fields, "error": error, "seconds": 0}
-                ended.put({**row, **rows.provenance()})
-
-    for slot in slots[: len(cases)]:
-        threading.Thread(target=drive, args=(slot,), daemon=True).start()
-    try:
-        for _ in cases:
-            row = ended.get()
-            if isinstance(row, ModuleNotFoundError):
-                raise row
+    free = list(slots)
+    running: dict[Future[rows.StoredRow], tuple[_Slot, rows.Fields]] = {}
+    while True:
+        while free and (fields := take()) is not None:
+            slot = free.pop()
+            running[slot.measure(name, fields, work)] = slot, fields
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            slot, fields = running.pop(future)
+            row = slot.outcome(future, fields)
+            free.append(slot)
             yield row
-    finally:
-        waiting.clear()
 
 
 def _begin(threads: int) -> None:

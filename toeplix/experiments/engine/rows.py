@@ -12,7 +12,7 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
@@ -25,6 +25,7 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 Fields = dict[str, JSON]  # of a case
 Found = Mapping[str, object]  # numbers that `measure` returns, of JSON types
 Table = Sequence[Mapping[str, object]]  # lines of a table, by column
+Take = Callable[[], Fields | None]  # the next case to measure; None: there is none at the moment
 # fields of the case and numbers found, side by side. Families of experiments name theirs: see
 # `text_rows.TextRow`, `task_training.TaskRow`, `trained_filters.FilterRow`
 Row = dict[str, Any]
