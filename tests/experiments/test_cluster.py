@@ -53,9 +53,8 @@ def test_one_job_per_case_and_a_job_that_dies(tmp_path, monkeypatch):
     (work / "mended").touch()
     again = collect("squares", SCALES["smoke"], results=results, work=work, cluster=LOCAL)
     found = {row["square"] for row in again}
-    assert found >= {0, 1, 4, 9, 14**2}, (
-        "as one process finds; three of the first four make another"
-    )
+    # as in one process; another case may follow from three of the first four
+    assert found >= {0, 1, 4, 9, 14**2}
 
 
 def one_by_one(fields):

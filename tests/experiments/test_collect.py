@@ -29,7 +29,7 @@ class Case:
 
 
 def cases(scale, rows):
-    """Four, and when they are there one more that depends on them."""
+    """Four, and when three of them are there one more that depends on them."""
     first = [Case(number=number) for number in range(4)]
     done = [row["square"] for row in rows if row["number"] < 4]
     return first + ([Case(number=sum(done))] if len(done) >= 3 else [])
@@ -47,6 +47,8 @@ def measure(case, work):
     if (Path(work) / "endless").exists() or (case.number > 1 and (Path(work) / "held").exists()):
         time.sleep(FOREVER)
         (Path(work) / "ended").touch()
+    if case.number == 3 and (Path(work) / "stopped").exists():
+        raise KeyboardInterrupt  # as training does when its process is asked to stop
     if case.number == 3 and (Path(work) / "patient").exists():  # for what follows from the others
         end = time.monotonic() + FOREVER / 10
         while "5\n" not in (Path(work) / "calls").read_text() and time.monotonic() < end:
@@ -133,6 +135,42 @@ def test_side_by_side_and_a_process_that_dies(tmp_path, monkeypatch):
     errors = {json.loads(line)["case"]["number"]: json.loads(line).get("error") for line in lines}
     assert "died" in errors[3]
     assert errors[2] == "ValueError: two is broken"
+
+
+def test_a_process_that_is_asked_to_stop_fails_its_case_only(tmp_path, monkeypatch):
+    work, results = tmp_path / "work", tmp_path / "results"
+    work.mkdir()
+    for name in ("mended", "stopped"):
+        (work / name).touch()
+    monkeypatch.setattr(collecting, "_begin", begin)
+    counts = []
+    found = collect(
+        "squares",
+        SCALES["smoke"],
+        jobs=2,
+        results=results,
+        work=work,
+        report=lambda row, *numbers: counts.append(numbers),
+    )
+    assert sorted(row["square"] for row in found) == [0, 1, 4, 5**2]
+    assert counts[-1] == (5, 5)
+    lines = results_file("squares", "smoke", results).read_text().splitlines()
+    errors = [row["error"] for row in map(json.loads, lines) if "error" in row]
+    assert errors == ["KeyboardInterrupt: "]
+
+
+def test_the_order_of_an_experiment_is_kept(tmp_path, monkeypatch):
+    """A case that becomes known later but stands first is measured before those that wait."""
+    monkeypatch.setattr(sys.modules[__name__], "cases", urgent)
+    monkeypatch.setattr(collecting, "MAX_TIME_SHARE", 1e9)
+    collect("squares", SCALES["smoke"], results=tmp_path / "results", work=tmp_path / "work")
+    called = [int(line) for line in (tmp_path / "work" / "calls").read_text().split()]
+    assert called == [0, 7, 1, 5]
+
+
+def urgent(scale, rows):
+    later = [Case(number=7)] if rows else []
+    return [*later, *(Case(number=number) for number in (0, 1, 5))]
 
 
 def begin(threads):

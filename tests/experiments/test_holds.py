@@ -73,10 +73,13 @@ def collected(module, scale):
     found = {}
     for _ in range(10):
         for case in module.cases(scale, [row for _, row in found.values()]):
-            loss = 4.0 + abs(math.log(case.lr / 6e-3)) + 1e-3 * case.seed * len(case.model)
-            row = vars(case) | {"loss": loss, "tune_loss": loss, "diverged": None}
-            found[json.dumps(vars(case), sort_keys=True)] = case, row
+            found[json.dumps(vars(case), sort_keys=True)] = case, row_of(case)
     return [case for case, _ in found.values()]
+
+
+def row_of(case):
+    loss = 4.0 + abs(math.log(case.lr / 6e-3)) + 1e-3 * case.seed * len(case.model)
+    return vars(case) | {"loss": loss, "tune_loss": loss, "diverged": None}
 
 
 def trained_once(cases):
@@ -104,6 +107,17 @@ def test_training_at_the_desk_has_the_runs_that_decide():
     assert first <= tuned_runs, "the first seed is trained already"
     steps = sum(run[2] for run in trained_once(cases))
     assert steps < 165_000, "about two hours on two cores"
+
+
+def test_training_at_the_desk_decides_before_it_describes():
+    desk = SCALES["desk"]
+    rows = [row_of(case) for case in collected(training, desk)]
+    kinds = [(case.part, case.tuning_run) for case in training.cases(desk, rows)]
+    ranges = (training.RATES_PART, True)
+    order = [kind for kind in dict.fromkeys(kinds) if kind == ranges or not kind[1]]
+    assert order == [("compute", False), ranges, ("", False)]
+    places = [order.index(kind) + 1 if kind in order else 0 for kind in kinds]
+    assert places == sorted(places), "runs that choose learning rates are the first"
 
 
 def test_no_rows_decide_nothing():

@@ -219,14 +219,23 @@ def test_frozen_at_the_desk_is_without_ones():
 def test_lengths_grow_until_a_model_breaks():
     rows = held(paper_4_heads=1.4, paper_flat=0.9)  # 1.0 and 0.5 at the last
     rows = [row for row in rows if row["context"] > 1]
-    assert capacity.lengths(rows, "paper flat", 2) == [2, 4, 8]
-    assert capacity.lengths(rows, "paper 4 heads", 2) == [2, 4, 8, 16]
+    assert capacity.lengths(rows, "paper flat", 2, SEEDS) == [2, 4, 8]
+    assert capacity.lengths(rows, "paper 4 heads", 2, SEEDS) == [2, 4, 8, 16]
     assert capacity.breaks(rows, "paper 4 heads") == "above 8"
     rows += solved("paper 4 heads", 0.2, part="equal width", context=16)
-    assert capacity.lengths(rows, "paper 4 heads", 2) == [2, 4, 8, 16]
+    assert capacity.lengths(rows, "paper 4 heads", 2, SEEDS) == [2, 4, 8, 16]
     assert capacity.breaks(rows, "paper 4 heads") == "16"
     # a length that the others were not asked changes nothing between them
     assert capacity.kept(rows, "paper 4 heads") == capacity.kept(rows[:-3], "paper 4 heads")
+
+
+def test_lengths_grow_when_all_seeds_are_measured():
+    rows = solved("hyena", 0.99, part="equal width", context=8, seeds=(0,))
+    assert capacity.lengths(rows, "hyena", 2, SEEDS) == [2, 4, 8]
+    assert capacity.lengths(rows, "hyena", 2, (0,)) == [2, 4, 8, 16]
+    for context in (8, 16, 32, 64, 128, 256):
+        rows += solved("hyena", 0.99, part="equal width", context=context)
+    assert max(capacity.lengths(rows, "hyena", 2, SEEDS)) == 2 * capacity.MAX_LENGTH_MULTIPLE
 
 
 def test_capacity_needs_trained_filters_and_heads_help_frozen_ones():
@@ -352,8 +361,14 @@ def test_rows_of_another_text_change_no_verdict():
     assert capacity.holds([*other, *whole, *other]) == capacity.holds(whole)
     assert capacity.table([*whole, *other]) == capacity.table(whole)
     whole, other = on("one", kept(paper_flat=4.2)), on("other", kept(hyena=4.0))[:-1]
-    assert retention.holds([*other, *whole]) == retention.holds(whole)
+    assert retention.holds([*whole, *other]) == retention.holds(whole)
     assert retention.table([*whole, *other]) == retention.table(whole)
+
+
+def test_rows_of_another_text_do_not_change_copying():
+    whole, other = on("one", copied()), on("other", copied(paper_flat=0.1))[:-3]
+    assert copying.holds([*other, *whole]) == copying.holds(whole)
+    assert copying.table([*other, *whole]) == copying.table(whole)
 
 
 def test_guessing_looks_nothing_up():

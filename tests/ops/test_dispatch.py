@@ -22,8 +22,13 @@ def test_the_built_in_rule_is_complete():
     for device in (*RULE, "some-other-device"):
         for mode in (AUTO, AUTO_EXACT):
             for time in (1, 128, 10**7):
-                for columns in (1, 10**6):
-                    assert choose(mode, device, time, columns, columns)
+                for columns, channels in ((1, 1), (10**6, 1), (10**6, 10**6)):
+                    sizes = (time, columns, channels)
+                    taken = []
+                    choose(
+                        mode, device, *sizes, usable=lambda path, found=taken: found.append(path)
+                    )
+                    assert taken, "a band and a path fit"
 
 
 def test_short_is_blocked_and_long_is_near_linear():
@@ -45,6 +50,9 @@ def test_a_band_of_few_channels_cannot_be_the_last():
         check({"cpu": {AUTO: few, AUTO_EXACT: few}})
     whole = [*few, few[0] | {"channels": None}]
     check({"cpu": {AUTO: whole, AUTO_EXACT: whole}})
+    never = [few[0] | {"channels": 0}]
+    with pytest.raises(ValueError, match="the last band of cpu/auto must have"):
+        check({"cpu": {AUTO: never, AUTO_EXACT: never}})
 
 
 def test_a_users_file_replaces_its_device(rule_file):
@@ -65,8 +73,6 @@ def test_a_users_file_replaces_its_device(rule_file):
         '{"rule": {"cpu": {"auto": [{}]}}}',
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[None, []]]}]}}}),
         '{"rule": "\\ud800"}',
-        json.dumps({"rule": {"cpu": {AUTO: [{"columns": "9", "paths": [[None, "fft"]]}] * 2}}}),
-        json.dumps({"rule": {"cpu": {AUTO: [{"columns": 9, "channels": "1", "paths": []}] * 2}}}),
         '{"rule": {"cpu": {"auto": []}}}',
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[None, "magic"]]}]}}}),
         json.dumps({"rule": {"cpu": {AUTO: [{"columns": None, "paths": [[9, "fft"]]}]}}}),
@@ -76,6 +82,26 @@ def test_a_damaged_file_is_named_and_not_followed(rule_file, text):
     rule_file.write_text(text)
     with pytest.warns(UserWarning, match=r"ignoring the operator rule in .*paths\.json"):
         assert choose(AUTO, "cpu", 16384, 64, 64) == "fft"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"columns": "9"},
+        {"columns": 0},
+        {"channels": "1"},
+        {"channels": True},
+        {"channels": -1},
+        {"channel": 1},
+        {"paths": [[9, "fft"]]},
+        {"paths": [["9", "blocked"], [None, "fft"]]},
+    ],
+)
+def test_a_band_that_says_nonsense_is_rejected(wrong):
+    whole = {"columns": None, "paths": [[None, "blocked"]]}
+    check({"cpu": {AUTO: [whole, whole], AUTO_EXACT: [whole]}})
+    with pytest.raises(ValueError, match="cpu/auto"):
+        check({"cpu": {AUTO: [whole | wrong, whole], AUTO_EXACT: [whole]}})
 
 
 def test_an_inexact_path_cannot_serve_exact():

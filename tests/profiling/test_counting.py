@@ -80,7 +80,7 @@ def test_counts_know_nothing_of_what_was_tuned_here(tmp_path, monkeypatch):
     monkeypatch.setenv("TOEPLIX_RULE", str(file))
     current_rule.cache_clear()
     try:
-        assert choose(AUTO, "cpu", 4096, 64) == "dense"
+        assert choose(AUTO, "cpu", 4096, 64, 64) == "dense"
         assert [product_flops(time, 2, channels) for time, channels in sizes] == before
     finally:
         current_rule.cache_clear()

@@ -178,7 +178,7 @@ def _finite(score: Score) -> dict[str, Any]:
 
 def evaluated(rows: list[BenchmarkRow]) -> dict[str, list[BenchmarkRow]]:
     """Return the rows with scores by model, controls included, for the longest list of tasks."""
-    scored = [row for row in rows if row["part"] == SCORES]
+    scored = text_rows.of_one_text([row for row in rows if row["part"] == SCORES])
     longest: list[str] = max((row["tasks"] for row in scored), key=len, default=[])
     return {
         name: [row for row in scored if row["model"] == name and row["tasks"] == longest]

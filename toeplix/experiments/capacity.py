@@ -20,6 +20,7 @@ a limit of the receptive field, not of capacity.
 
 import math
 import statistics
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -64,6 +65,7 @@ LENGTH_MULTIPLES = (
     2,
     4,
 )  # of the first length; then doubled while a model reaches TARGET_ACCURACY
+MAX_LENGTH_MULTIPLE = 64
 LONGER_TRAINING = 4  # steps of longer training as a multiple of the other parts' steps
 COMPARED: dict[str, Settings] = {
     **{name: MODELS[name] for name in ("toeplitz", "paper flat", "paper 4 heads")},
@@ -126,13 +128,14 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
         if rate is None:
             continue
         rates[name] = rate
+        seeds = tuning.seeds(scale, name in more)
         others = frozen_lengths if name in (*FROZEN, *TMM) else []
-        others = others + ([] if name in FROZEN else lengths(rows, name, first))
+        others = others + ([] if name in FROZEN else lengths(rows, name, first, seeds))
         found += [
             _case(scale, name, settings, lr=rate, seed=seed, part="equal width", context=n)
             for n in dict.fromkeys(others)
             if n != middle
-            for seed in tuning.seeds(scale, name in more)
+            for seed in seeds
         ]
     if scale.name == "desk":
         return found
@@ -200,18 +203,21 @@ def _ceiling(several: list[list[TaskRow]]) -> bool:
     return not all(several) or min(map(_accuracy, several)) >= PERFECT_ACCURACY
 
 
-def lengths(rows: list[TaskRow], name: str, first: int) -> list[int]:
+def lengths(rows: list[TaskRow], name: str, first: int, seeds: Sequence[int]) -> list[int]:
     """Return the lengths of a model: those of all models, doubled while it reaches TARGET_ACCURACY."""
     found = [first * times for times in LENGTH_MULTIPLES]
-    while held(rows, name, found[-1]):
+    while found[-1] < first * MAX_LENGTH_MULTIPLE and held(rows, name, found[-1], seeds):
         found.append(2 * found[-1])
     return found
 
 
-def held(rows: list[TaskRow], name: str, length: int) -> bool:
+def held(rows: list[TaskRow], name: str, length: int, seeds: Sequence[int]) -> bool:
+    """Return whether the mean over the seeds, once all are measured, reaches TARGET_ACCURACY."""
     several = groups(rows, part="equal width", model=name, context=length)
-    accuracies = [row["accuracy"] for group in several for row in group]
-    return bool(accuracies) and statistics.fmean(accuracies) >= TARGET_ACCURACY
+    known = {row["seed"]: row["accuracy"] for group in several for row in group}
+    return set(seeds) <= set(known) and (
+        statistics.fmean(known[seed] for seed in seeds) >= TARGET_ACCURACY
+    )
 
 
 def _case(scale: Scale, name: str, settings: Settings, **other: Any) -> Case:

@@ -16,7 +16,7 @@ authors' (33 features, sines of frequency 14, filters with a learning rate of th
 from dataclasses import replace
 from typing import Any
 
-from toeplix.experiments.engine import curves, style, text_training
+from toeplix.experiments.engine import curves, style, text_training, tuning
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import MODELS, Settings
 from toeplix.experiments.engine.models import published as published_init
@@ -77,17 +77,25 @@ def compared(scale: Scale, others: Changes) -> dict[str, tuple[Settings, dict[st
 
 
 def helpful(scale: Scale, rows: list[TextRow]) -> Changes:
-    """Return the changes that lower the control's loss, once all seeds of the scale are measured."""
+    """Return the changes that lower the control's loss, over the scale's seeds.
+
+    If the scale's maximum of seeds is measured, over these; numbers between are not looked at.
+    """
     like = Case.of(scale, CONTROL, MODELS[CONTROL], lr=0.0, seed=scale.seeds[0])
     rows = of_setting(rows, like)
     known = at_best(rows)
-    measured = {name for name in known if set(scale.seeds) <= set(losses(known[name]))}
+    measured = {name: set(losses(group)) for name, group in known.items()}
     found = {}
     for change, fields in changes(scale).items():
         name = f"{CONTROL} + {change}"
-        gain = curves.gap(rows, name, CONTROL) if {name, CONTROL} <= measured else None
-        if gain is not None and gain.high < 0:
-            found[change] = fields
+        both = measured.get(name, set()) & measured.get(CONTROL, set())
+        for seeds in (tuning.seeds(scale, undecided=True), scale.seeds):
+            if both >= set(seeds):
+                these = [row for row in rows if row["seed"] in seeds]
+                gain = curves.gap(these, name, CONTROL)
+                if gain is not None and gain.high < 0:
+                    found[change] = fields
+                break
     return found
 
 

@@ -9,6 +9,7 @@ tuned at the scale's large width and at fractions of it, so that 1/32 of it is m
 At scale desk only the paper's task is measured, with six seeds where a claim compares models.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,12 @@ from toeplix.experiments.engine import accuracies, intervals, style, task_traini
 from toeplix.experiments.engine.accuracies import compare, one
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, Settings
-from toeplix.experiments.engine.rows import Row
+from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.task_training import TaskRow
 from toeplix.experiments.engine.task_tuning import best_rate, tuned, unsettled
+from toeplix.experiments.engine.text_rows import of_one_text
 from toeplix.experiments.engine.thresholds import EQUAL_AREAS, MIN_NARROW, TARGET_ACCURACY
 from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable
 
@@ -83,6 +85,7 @@ class Case(task_training.Case):
 
 
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
+    rows = of_one_text(rows, scale.data)
     same = {
         name: Case.at(scale, SIZES, name, settings, task="repeated", part="constant lag")
         for name, settings in COMPARED.items()
@@ -90,9 +93,10 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     here = {name: one(rows, model=name, part="constant lag") for name in COMPARED}
     more = unsettled(scale, here, PAIRS)
     found = tuned(same.values(), scale, rows, RATES, undecided=more)
-    ends = {name: _at_end(rows, name) for name in ("hyena", "paper flat")}
+    narrow = _narrow(scale)
+    ends = {name: _at_end(rows, name, narrow) for name in ("hyena", "paper flat")}
     more = unsettled(scale, ends, [("hyena", "paper flat")])
-    found += tuned(_narrow(scale), scale, rows, RATES, undecided=more)
+    found += tuned(narrow, scale, rows, RATES, undecided=more)
     for name in HARDER_TASK_MODELS if scale.name != "desk" else ():
         lagged = _lagged(scale, name, "variable lag")
         found += tuned([lagged], scale, rows, RATES)
@@ -102,9 +106,10 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     return found
 
 
-def _at_end(rows: list[TaskRow], name: str) -> list[TaskRow]:
-    """Return the rows of a model in the part "narrow", at the smallest of its widths."""
+def _at_end(rows: list[TaskRow], name: str, planned: Sequence[Case] = ()) -> list[TaskRow]:
+    """Return the rows of a model in the part "narrow", at the smallest of its widths or of `planned`."""
     dims = [row["dim"] for row in rows if row["part"] == "narrow" and row["model"] == name]
+    dims = [case.dim for case in planned if case.model == name] or dims
     return one(rows, part="narrow", model=name, dim=min(dims)) if dims else []
 
 
@@ -127,10 +132,14 @@ def _lagged(scale: Scale, name: str, part: str, **other: Any) -> Case:
 
 
 measure = task_training.measure
-table = accuracies.table
+
+
+def table(rows: list[TaskRow]) -> Table:
+    return accuracies.table(of_one_text(rows))
 
 
 def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
+    rows = of_one_text(rows)
     harder = {part: task_tuning.groups(rows, part=part) for part in PARTS}
     drawing, axes = style.panels(3, 2 if any(harder.values()) else 1)
     same = task_tuning.groups(rows, part="constant lag")
@@ -155,6 +164,7 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
 
 
 def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
+    rows = of_one_text(rows)
     here = {name: one(rows, model=name, part="constant lag") for name in COMPARED}
     if not all(here.values()):
         return {}

@@ -84,7 +84,8 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
             found += text_training.tuned(
                 replace(scale, seeds=seeds), own, rows, pairs=pairs, near=near, part=part, **sizes
             )
-    return sorted(found + _rate_cases(scale, rows), key=_place)
+    found += _rate_cases(scale, rows)
+    return sorted(found, key=_place) if desk else found
 
 
 def _place(case: Case) -> int:

@@ -80,7 +80,9 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
                 "size": style.MIN_POINTS,
                 "color": colour,
             }
-            axes[1].annotate(str(count), point, xytext=(4, -9), **words)  # lines rise
+            axes[1].annotate(
+                str(count), point, xytext=(4, -9), **words
+            )  # above, lines would cross it
     axes[1].margins(y=0.12)
     style.plain_ticks(axes[0], NUMBERS)
     style.finish(axes[0], x="number of heads or kernels", y=curves.LOSS, title="by number")

@@ -77,7 +77,7 @@ def toeplitz(
             in float32 inside, with or without autocast; the path `triton` adds in float32, but
             multiplies in the dtype of x, to which it rounds the filter.
         kernel: filters `(h, n)` with `n >= t`.
-        path: `"auto"` takes the fastest by length, columns and device (a measured rule, see
+        path: `"auto"` takes the fastest by device and sizes (a measured rule, see
             `toeplix.ops.dispatch`); `"dense"`, `"blocked"`, `"fft"`, `"halving"` name one, and
             so does `"triton"` for GPU kernels, where Triton is installed.
         exact: with True, no rounding from the future reaches the past: whatever finite values

@@ -1,10 +1,10 @@
 """The rule that selects a path by device and sizes; `toeplix bench ops --tune` measures it.
 
-For each kind of device (`kind_of`) and each demand on causality, a list of bands. A band holds up to a
-number of columns (sequences times channels per head: what one filter multiplies; None: any), and if it
-says so up to a number of channels per head, and lists paths with the longest time for which each is
-taken. The first band and the first path that fit are used; paths that cannot run (no Triton, float64) are
-passed over.
+For each kind of device (`kind_of`) and each demand on causality, a list of bands. A band applies up
+to a number of columns (sequences times channels per head: what one filter multiplies; None: any) and,
+optionally, up to a number of channels per head. It lists paths, each with the longest time for which it
+is taken. The first band and the first path that fit are used; paths that cannot run (no Triton, float64)
+are passed over.
 
 All paths compute the same product, each with its own rounding: a new rule changes speed, and the last
 bits of what `path="auto"` returns, so a training run repeats to the last bit under the same rule only.
@@ -52,8 +52,8 @@ def _estimated(kind: str) -> dict[str, list[Band]]:
 
 
 # cpu: two cores with AVX2, PyTorch 2.13 with MKL, float32, forward and backward together. With a
-# filter per channel (Hyena; measured on one core with AVX-512), every matrix is made for few columns, and
-# the FFT is faster from shorter sequences on.
+# filter per channel (Hyena; measured on one core with AVX-512), every channel needs a matrix of its
+# own, and the FFT is faster from shorter sequences on.
 # cuda, and cuda-half for half precision: estimated, not measured; run `toeplix bench ops --tune` on the
 # machine in question.
 RULE: Rule = {
@@ -97,6 +97,7 @@ def choose(
     time: int,
     columns: int,
     channels: int,
+    *,
     rule: Rule | None = None,
     usable: Callable[[str], bool] = lambda path: True,
 ) -> str:
@@ -166,7 +167,8 @@ def check(rule: Rule) -> None:
     for device, modes in rule.items():
         for mode in (AUTO, AUTO_EXACT):
             bands = modes[mode]
-            if not bands or bands[-1]["columns"] is not None or bands[-1].get("channels"):
+            last = bands[-1] if bands else None
+            if last is None or last["columns"] is not None or last.get("channels") is not None:
                 raise ValueError(
                     f"the last band of {device}/{mode} must have columns null and no channels"
                 )
@@ -178,10 +180,12 @@ def check(rule: Rule) -> None:
                     band.get("channels"),
                     *(longest for longest, _ in band["paths"]),
                 ]
-                if not all(limit is None or type(limit) is int for limit in limits):
+                if not all(limit is None or (type(limit) is int and limit > 0) for limit in limits):
                     raise ValueError(
-                        f"limits of {device}/{mode} must be integers or null: {limits}"
+                        f"limits of {device}/{mode} must be positive integers or null: {limits}"
                     )
+                if unknown := set(band) - set(Band.__annotations__):
+                    raise ValueError(f"a band of {device}/{mode} has unknown keys: {unknown}")
                 for _, path in band["paths"]:
                     if path not in PATHS or (mode == AUTO_EXACT and not PATHS[path].exact):
                         raise ValueError(f"{path!r} cannot serve {device}/{mode}")

@@ -49,7 +49,7 @@ class Operator(NamedTuple):
             self.shape.time,
             columns,
             self.shape.channels,
-            device.rule,
+            rule=device.rule,
             usable=lambda path: path != "triton" or device.kernels,
         )
 

@@ -27,10 +27,12 @@ def without_triton(path: str) -> bool:
 def test_the_rule_takes_the_kernels_up_to_a_length(kind, mode):
     longest = TRITON_LENGTHS[kind][mode]
     for columns in (1, 4096):
-        assert choose(mode, kind, longest, columns, dispatch.RULE) == "triton"
-        assert choose(mode, kind, longest + 1, columns, dispatch.RULE) != "triton"
+        assert choose(mode, kind, longest, columns, columns, rule=dispatch.RULE) == "triton"
+        assert choose(mode, kind, longest + 1, columns, columns, rule=dispatch.RULE) != "triton"
         for time in (1, longest, 10**6):
-            other = choose(mode, kind, time, columns, dispatch.RULE, without_triton)
+            other = choose(
+                mode, kind, time, columns, columns, rule=dispatch.RULE, usable=without_triton
+            )
             assert other != "triton"
             assert PATHS[other].exact or mode == AUTO
 
@@ -39,7 +41,7 @@ def test_where_nothing_of_a_rule_runs_there_is_a_fallback():
     bands = [{"columns": None, "paths": [(None, "triton")]}]
     rule = dispatch.RULE | {"cuda": {AUTO: bands, AUTO_EXACT: bands}}
     dispatch.check(rule)
-    found = choose(AUTO_EXACT, "cuda", 10**5, 4, rule, without_triton)
+    found = choose(AUTO_EXACT, "cuda", 10**5, 4, 4, rule=rule, usable=without_triton)
     assert PATHS[found].exact
 
 

@@ -108,6 +108,7 @@ class _Jobs:
                 running[key] = fields, self._job(name, key, fields, work)
             if not running:
                 return
+            before = len(running)
             for key, (fields, job) in list(running.items()):
                 row = self._row(key, fields, job, ended)
                 if row is not None:
@@ -116,7 +117,8 @@ class _Jobs:
                     # by now the row is in the file of results
                     for ending in ("row", "job"):
                         self._file(key, ending).unlink(missing_ok=True)
-            time.sleep(self.poll)
+            if len(running) == before:
+                time.sleep(self.poll)
 
     def _file(self, key: str, ending: str) -> Path:
         return self.folder / f"{key}.{ending}"

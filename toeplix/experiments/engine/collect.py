@@ -4,8 +4,8 @@
 concatenated. Rows that exist are never measured again; rows of an older protocol (`tuning`) stay where
 they are and do not count. A case that fails leaves its error in a row, the other cases continue, and the
 next call tries it again. Cases can run in parallel in separate processes; if a process dies, only its
-case fails. Cases may depend on rows (seeds on the best learning rate): a worker that has nothing left to
-do asks the experiment again, while others still measure.
+case fails. Cases may depend on rows (seeds on the best learning rate): the experiment is asked again
+when rows were added, so that no worker waits for the slowest case and the experiment's order is kept.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ from toeplix.files import ensure_directory
 from toeplix.files.locking import locked
 
 RESULTS, WORK = Path("results"), Path("runs/experiments")
+MAX_TIME_SHARE = 0.02  # of the time, in which cases are computed again
 PUBLISHED = Path(__file__).parent.parent / "published"  # the paper's numbers, part of the package
 
 
@@ -89,13 +90,14 @@ class _Missing:
         self.experiment, self.scale, self.file, self.report = experiment, scale, file, report
         self.waiting: list[rows.Fields] = []
         self.taken: set[str] = set()
-        self.ended: set[str] = set()
+        self.ended: set[str] = set()  # cases that have a row, or failed in this call
         self.wanted: set[str] = set()
-        self.changed = True  # since cases were computed
+        self.changed = True  # rows were added since cases were computed
+        self.next_time = 0.0  # at which cases are computed again although some wait
 
     def take(self) -> rows.Fields | None:
         """Return the next case; None if there is none until another row is there."""
-        if not self.waiting and self.changed:
+        if self.changed and (not self.waiting or time.monotonic() >= self.next_time):
             self._compute()
         if not self.waiting:
             return None
@@ -110,6 +112,7 @@ class _Missing:
         self._report(row)
 
     def _compute(self) -> None:
+        start = time.monotonic()
         present = known(self.experiment.Case, self.file)
         current = tuning.current(self.experiment.Case, rows.flat(self.file))
         with rows.interpreting(self.file):
@@ -120,6 +123,8 @@ class _Missing:
         left = [fields for key, fields in wanted.items() if key not in self.ended | self.taken]
         self.waiting = left[::-1]
         self.changed = False
+        now = time.monotonic()
+        self.next_time = now + (now - start) / MAX_TIME_SHARE
         if left:
             self._report({})
 
@@ -203,7 +208,7 @@ class _Slot:
         except BrokenProcessPool:
             self._restart()
             error = "its process died: too little memory?"
-        except Exception as problem:
+        except BaseException as problem:  # also if the process was asked to stop
             error = f"{type(problem).__name__}: {problem}"
         row: rows.StoredRow = {"case": fields, "error": error, "seconds": 0}
         return {**row, **rows.provenance()}

@@ -134,10 +134,14 @@ def fullest(rows: Sequence[AnyRow], key: Callable[[Mapping[str, Any]], object]) 
 
 
 def of_one_text(rows: Sequence[AnyRow], data: str | None = None) -> list[AnyRow]:
-    """Return the rows on text `data`; without a name, on the text with most models and rows."""
+    """Return the rows on text `data`; without a name, on the text with most models and rows.
+
+    Rows on no text (random tokens) stay.
+    """
     if data is None:
-        return fullest(rows, lambda row: row.get("data"))
-    return [row for row in rows if row.get("data", data) == data]
+        known = fullest([row for row in rows if row.get("data")], lambda row: row["data"])
+        data = known[0]["data"] if known else None
+    return [row for row in rows if (row.get("data") or data) == data]
 
 
 def rates_of(rows: Sequence[TextRow], case: Case) -> dict[float, float]:
