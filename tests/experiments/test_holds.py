@@ -96,6 +96,8 @@ def test_training_at_the_desk_has_the_runs_that_decide():
     by_part = {part: [c for c in full if c.part == part] for part in ("", "compute")}
     assert {case.model for case in by_part[""]} == {"toeplitz", "hybrid", "hyena", "llama"}
     assert {case.seed for case in by_part[""]} == set(range(3))
+    masked = [case.settings for case in cases if case.model == "masked"]
+    assert {settings["init"] for settings in masked} == {"scaled"}, "it learns better so"
     deciding = {"paper flat", "paper 4 heads", "hyena", "masked", "llama"}
     assert {case.model for case in by_part["compute"]} == deciding
     assert len(by_part["compute"]) == 6 * len(deciding), "six seeds for C1d and C2"
