@@ -47,7 +47,6 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.task_training import Case, TaskRow
 from toeplix.experiments.engine.task_tuning import best_rate, groups, tuned, unsettled
-from toeplix.experiments.engine.text_rows import of_one_text
 from toeplix.experiments.engine.thresholds import (
     CLAIMED_FLOPS_RATIO,
     PERFECT_ACCURACY,
@@ -113,7 +112,6 @@ SIZES: task_training.Sizes = {
 
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     """Return the cases; learning rates are tuned at the middle length and kept at the others."""
-    rows = of_one_text(rows, scale.data)
     first = SIZES[scale.name]["context"]
     middle = first * LENGTH_MULTIPLES[len(LENGTH_MULTIPLES) // 2]
     found, rates = [], {}
@@ -236,7 +234,6 @@ measure = task_training.measure
 
 
 def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
-    rows = of_one_text(rows)
     width = groups(rows, part="equal width")
     free = [group for group in width if group[0]["model"] in COMPARED]
     equal = groups(rows, part="equal compute")
@@ -274,7 +271,6 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
 
 def table(rows: list[TaskRow]) -> Table:
     """Return the accuracy of every model, and the first length at which it is below TARGET_ACCURACY."""
-    rows = of_one_text(rows)
     found = []
     for line in accuracies.table(rows):
         wide = line["part"] == "equal width" and line["model"] in COMPARED
@@ -326,7 +322,6 @@ def _at(rows: list[TaskRow], name: str, lengths: set[int]) -> list[TaskRow]:
 
 
 def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
-    rows = of_one_text(rows)
     found: dict[str, Verdict] = {}
     names = (*TMM, *RIVALS.values())
     if all(len(groups(rows, part="equal width", model=name)) > 1 for name in names):

@@ -17,12 +17,11 @@ from toeplix.experiments.engine import accuracies, intervals, style, task_traini
 from toeplix.experiments.engine.accuracies import compare, one
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.models import LINEAR, MODELS, PAPER_FLAT, PAPER_HEADS, Settings
-from toeplix.experiments.engine.rows import Row, Table
+from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.task_training import TaskRow
 from toeplix.experiments.engine.task_tuning import best_rate, tuned, unsettled
-from toeplix.experiments.engine.text_rows import of_one_text
 from toeplix.experiments.engine.thresholds import EQUAL_AREAS, MIN_NARROW, TARGET_ACCURACY
 from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable
 
@@ -85,7 +84,6 @@ class Case(task_training.Case):
 
 
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
-    rows = of_one_text(rows, scale.data)
     same = {
         name: Case.at(scale, SIZES, name, settings, task="repeated", part="constant lag")
         for name, settings in COMPARED.items()
@@ -132,14 +130,10 @@ def _lagged(scale: Scale, name: str, part: str, **other: Any) -> Case:
 
 
 measure = task_training.measure
-
-
-def table(rows: list[TaskRow]) -> Table:
-    return accuracies.table(of_one_text(rows))
+table = accuracies.table
 
 
 def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
-    rows = of_one_text(rows)
     harder = {part: task_tuning.groups(rows, part=part) for part in PARTS}
     drawing, axes = style.panels(3, 2 if any(harder.values()) else 1)
     same = task_tuning.groups(rows, part="constant lag")
@@ -164,7 +158,6 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
 
 
 def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
-    rows = of_one_text(rows)
     here = {name: one(rows, model=name, part="constant lag") for name in COMPARED}
     if not all(here.values()):
         return {}

@@ -18,7 +18,6 @@ from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.text_rows import of_one_text
 from toeplix.experiments.engine.thresholds import (
     LARGE_INDEX,
     MIN_TOKENS_PER_PARAMETER,
@@ -230,7 +229,7 @@ def _tokens_per_parameter(row: IndexRow) -> float:
 
 
 def holds(rows: list[IndexRow]) -> dict[str, Verdict]:
-    several: list[FilterRow] = [*of_one_text(rows)]
+    several: list[FilterRow] = [*rows]
     language, copy = chosen(several, "language"), chosen(several, "copy")
     coders = chosen(several, "autoencoder")
     if not (shares(language) and shares(copy) and shares(coders)):

@@ -56,9 +56,8 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     found = text_training.tuned(here, wanted, rows, pairs=[Pair("linear exp", "llama")])
     exponential = {"linear exp": COMPARED["linear exp"]}
     parts: dict[str, dict[str, Any]] = {"": {}, HALF: {"precision": "bfloat16"}}
-    one = replace(
-        here, seeds=here.seeds[:1]
-    )  # without hardware for it, bfloat16 takes 2.6 times as long
+    # without hardware for it, bfloat16 takes 2.6 times as long
+    one = replace(here, seeds=here.seeds[:1])
     found += text_training.tuned(one, exponential, rows, part=HALF, recipe=parts[HALF])
     # whether it diverges is judged at the rate that is best for the stable feature map
     limit = text_training.best_rate(rows, "linear elu", COMPARED["linear elu"], here)

@@ -37,7 +37,6 @@ from toeplix.experiments.engine.models import MODELS, Settings
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.text_rows import of_one_text
 from toeplix.experiments.engine.thresholds import newest_bigram
 from toeplix.experiments.engine.verdicts import Comparison, decide
 from toeplix.model import LanguageModel
@@ -106,7 +105,6 @@ class RetentionRow(task_training.LearningRow):
 
 def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
     """Return the runs that tune encoders, and the decoders of encoders whose rate is known."""
-    rows = of_one_text(rows, scale.data)
     found, rates = [], {}
     first = scale.seeds[0]
     desk = scale.name == "desk"
@@ -238,7 +236,6 @@ def _encoder_run(case: Case, work: Path) -> Run:
 
 
 def figure(rows: list[RetentionRow], published: list[Row]) -> Figure:
-    rows = of_one_text(rows)
     drawing, axes = style.panels(3)
     for place, training in enumerate(TRAININGS):
         some = [row for row in rows if row["part"] == "matched" and row["training"] == training]
@@ -296,7 +293,6 @@ def control_losses(rows: list[RetentionRow], signal: str = "none") -> dict[int, 
 
 def table(rows: list[RetentionRow]) -> Table:
     """Return loss, bits kept per token, their share of all bits, and accuracy."""
-    rows = of_one_text(rows)
     nothing = control_losses(rows)
     groups: dict[tuple[str, ...], list[RetentionRow]] = {}
     for row in rows:
@@ -319,7 +315,6 @@ def table(rows: list[RetentionRow]) -> Table:
 
 
 def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
-    rows = of_one_text(rows)
     losses = {
         (name, training): task_tuning.by_seed(chosen(rows, name, training), "loss")
         for name in (*TMM, *RIVALS)

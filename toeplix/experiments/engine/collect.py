@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from toeplix.data.workers import follow_parent
 from toeplix.experiments import Experiment, load
 from toeplix.experiments.engine import cluster as clusters
-from toeplix.experiments.engine import rows, tuning
+from toeplix.experiments.engine import rows, text_rows, tuning
 from toeplix.experiments.engine.scale import Scale
 from toeplix.files import ensure_directory
 from toeplix.files.locking import locked
@@ -115,6 +115,7 @@ class _Missing:
         start = time.monotonic()
         present = known(self.experiment.Case, self.file)
         current = tuning.current(self.experiment.Case, rows.flat(self.file))
+        current = text_rows.comparable(self.experiment.Case, current, self.scale.data)
         with rows.interpreting(self.file):
             cases = self.experiment.cases(self.scale, current)
         wanted = {rows.key(fields): fields for fields in map(rows.record, cases)}

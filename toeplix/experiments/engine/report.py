@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toeplix.experiments import EXPERIMENTS, load
-from toeplix.experiments.engine import claims_document, rows, thresholds, tuning
+from toeplix.experiments.engine import claims_document, rows, text_rows, thresholds, tuning
 from toeplix.experiments.engine.claims import CLAIMS, Verdict
 from toeplix.experiments.engine.claims_document import REPORTED_SCALES, Verdicts
 from toeplix.experiments.engine.collect import RESULTS, published_file, results_file
@@ -76,7 +76,9 @@ def draw(
 
 def reported(name: str, scale: str, results: Path = RESULTS) -> tuple[list[rows.Row], bool]:
     """Return the rows of an experiment that are reported, and whether they are of an old protocol."""
-    return tuning.newest(load(name).Case, _rows(results_file(name, scale, results)))
+    case = load(name).Case
+    found, old = tuning.newest(case, _rows(results_file(name, scale, results)))
+    return text_rows.comparable(case, found), old
 
 
 def _rows(file: Path) -> list[rows.Row]:

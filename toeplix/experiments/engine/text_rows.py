@@ -128,7 +128,7 @@ def fullest(rows: Sequence[AnyRow], key: Callable[[Mapping[str, Any]], object]) 
         groups.setdefault(key(row), []).append(row)
     return max(
         reversed(groups.values()),
-        key=lambda group: (len({row["model"] for row in group}), len(group)),
+        key=lambda group: (len({row.get("model") for row in group}), len(group)),
         default=[],
     )
 
@@ -142,6 +142,15 @@ def of_one_text(rows: Sequence[AnyRow], data: str | None = None) -> list[AnyRow]
         known = fullest([row for row in rows if row.get("data")], lambda row: row["data"])
         data = known[0]["data"] if known else None
     return [row for row in rows if (row.get("data") or data) == data]
+
+
+def comparable(case: type, rows: Sequence[AnyRow], data: str | None = None) -> list[AnyRow]:
+    """Return rows of one text only (`of_one_text`), except those of training on text.
+
+    Experiments that train on text compare rows of one setting by themselves (`at_best`), and some of
+    them have several texts.
+    """
+    return list(rows) if issubclass(case, Case) else of_one_text(rows, data)
 
 
 def rates_of(rows: Sequence[TextRow], case: Case) -> dict[float, float]:

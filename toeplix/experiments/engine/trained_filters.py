@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from toeplix.experiments.engine import corpora, models, task_training, text_runs, tuning
 from toeplix.experiments.engine.scale import Scale
-from toeplix.experiments.engine.text_rows import of_one_text
 from toeplix.experiments.engine.thresholds import TARGET_ACCURACY
 
 TASKS = ("untrained", "language", "copy", "autoencoder")
@@ -171,7 +170,7 @@ def _trained(case: Case, work: Path) -> tuple[nn.Module, dict[str, Any]]:
 def groups(rows: list[FilterRow]) -> dict[str, list[FilterRow]]:
     """Return rows grouped by their label in tables and figures, one row per seed."""
     found: dict[str, list[FilterRow]] = {}
-    for row in of_one_text(rows):
+    for row in rows:
         found.setdefault(label(row), []).append(row)
     first = {name: TASKS.index(group[0]["task"]) for name, group in found.items()}
     return dict(sorted(found.items(), key=lambda item: (first[item[0]], item[1][0]["model"])))
@@ -185,9 +184,7 @@ def chosen(rows: list[FilterRow], task: str) -> list[FilterRow]:
     """Return the rows of the paper's model on a task at the largest width, with heads if any are."""
     mine: list[FilterRow] = []
     for model in (AUTOENCODER, "paper flat"):
-        mine = mine or [
-            row for row in of_one_text(rows) if row["task"] == task and row["model"] == model
-        ]
+        mine = mine or [row for row in rows if row["task"] == task and row["model"] == model]
     widest = max((row["dim"] for row in mine), default=0)
     return [row for row in mine if row["dim"] == widest]
 

@@ -1,0 +1,91 @@
+"""Retention: its claims on rows made by hand."""
+
+import pytest
+
+from tests.experiments.rows_by_hand import SEEDS, kinds
+from toeplix.experiments import SCALES, retention
+from toeplix.experiments.engine import rows as stored
+
+
+def probed(name, loss, training, *, part="matched", signal="state"):
+    return [
+        {
+            "model": name,
+            "training": training,
+            "part": part,
+            "probe": {"signal": signal},
+            "context": 8,
+            "vocab": 500,
+            "seed": seed,
+            "loss": loss + 0.1 * seed + 0.001 * ((len(name) + seed) % 3),
+            "accuracy": 0.1,
+            "batch": 8,
+            "curve": [[10, loss, 0.1]],
+        }
+        for seed in SEEDS
+    ]
+
+
+def kept(**losses):
+    rows = probed("toeplitz", 6.0, "language", part="control", signal="none")
+    for name in ("paper flat", "paper 4 heads", "hyena", "mamba2"):
+        rows += probed(name, 5.5, "untrained")
+        rows += probed(name, losses.get(name.replace(" ", "_"), 5.2), "language")
+    return rows
+
+
+def test_retention_grows_and_is_highest():
+    found = kinds(retention.holds(kept(paper_flat=4.2)))
+    assert found == dict.fromkeys(["C9a", "C9b", "C9c"], "holds")
+    hurt = retention.holds(kept(paper_flat=4.2, hyena=5.7))
+    assert hurt["C9a"].kind == "fails", "training hurts it"
+    assert retention.holds(kept(paper_flat=4.2, mamba2=4.0))["C9c"].kind == "fails"
+    unread = retention.holds(kept(paper_flat=5.0))
+    assert unread["C9b"].kind == "control not trained", (
+        "no decoder reads more than two of eight tokens"
+    )
+    assert retention.holds([]) == {}
+
+
+def test_retention_at_the_desk_has_what_the_claim_names():
+    desk, found = SCALES["desk"], {}
+    for _ in range(10):
+        rows = list(found.values())
+        for case in retention.cases(desk, rows):
+            loss = 4.0 + 0.1 * len(case.model) + 1e-3 * (case.seed * len(case.model) % 5)
+            numbers = {"loss": loss, "tune_loss": abs(case.encoder_lr - 6e-3), "accuracy": 0.1}
+            found[stored.key(stored.record(case))] = stored.record(case) | numbers
+    rows = list(found.values())
+    assert {row["model"] for row in rows} == {"paper flat", "paper 4 heads", "hyena", "mamba2"}
+    assert {row["training"] for row in rows} == {"untrained", "language"}
+    assert {row["part"] for row in rows} == {"matched", "encoder", "control"}
+    assert {row["steps"] for row in rows} == {2000}
+    assert set(retention.control_losses(rows)) == set(range(desk.max_seeds))
+    assert set(retention.holds(rows)) == {"C9a", "C9b", "C9c"}
+
+
+def test_bits_are_counted_from_a_decoder_without_a_state():
+    rows = kept(paper_flat=6.0 - 0.6931)
+    line = next(
+        line
+        for line in retention.table(rows)
+        if line["encoder"] == "paper flat" and line["trained on"] == "language"
+    )
+    assert float(line["bits kept per token"].split()[0]) == pytest.approx(1.0, abs=0.01)
+    assert line["share"].endswith("%")
+
+
+def test_the_paper_protocol_is_told_beside_ours():
+    rows = kept(paper_flat=4.5)
+    rows += probed("paper 4 heads", 4.0, "language", part="as published")
+    rows += probed("hyena", 5.0, "language", part="as published")
+    assert "as published, 4 heads: -1.0" in retention.holds(rows)["C9b"].ours
+
+
+def test_the_better_model_is_chosen_by_encoders_on_text_that_is_not_reported():
+    encoders = kept(paper_flat=4.2, paper_4_heads=4.6)
+    assert "paper flat minus hyena" in retention.holds(encoders)["C9b"].ours
+    for name, loss in (("paper flat", 5.0), ("paper 4 heads", 4.0)):
+        for row in probed(name, 0.0, "language", part=retention.ENCODER):
+            encoders.append(row | {"loss": None, "tune_loss": loss, "encoder_lr": 0.01})
+    assert "paper 4 heads minus hyena" in retention.holds(encoders)["C9b"].ours
