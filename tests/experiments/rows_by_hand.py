@@ -26,6 +26,8 @@ def learned(name, loss, *, part="", lr=0.01, spread=0.003, diverged=None, early=
             "context": 128,
             "parameters": 1000,
             "relative_time": 1.0,
+            "flops_per_step": 1e9,
+            "training_bytes": 1e6,
         }
         for seed in SEEDS
     ]

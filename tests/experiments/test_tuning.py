@@ -1,5 +1,6 @@
 """The protocol: grids that grow, seeds that are added, halves that are disjoint, rows that are old."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.text_rows import Case, at_best, edge
 from toeplix.experiments.engine.text_runs import Sized, run_of
-from toeplix.experiments.engine.text_training import Pair, best_rate, tuned
+from toeplix.experiments.engine.text_training import Pair, best_rate, settled_rate, tuned
 
 LAPTOP = SCALES["laptop"]
 TWO = {"hyena": MODELS["hyena"], "llama": MODELS["llama"]}
@@ -157,22 +158,83 @@ def test_models_of_equal_cost_have_steps_of_their_own():
     assert len(at_best(rows, "python, equal steps")) == 1
 
 
-def test_a_rate_at_which_a_full_run_diverged_is_not_chosen():
-    """The short run with one seed was lucky; the rows that say so are still those of the scale."""
+def desk_rows(*runs, steps=1.0):
+    """Rows of Hyena at scale desk: learning rate, loss (None: diverged), seed; shorter runs or full."""
+    found = []
+    for lr, loss, seed in runs:
+        case = Case.of(SCALES["desk"], "hyena", MODELS["hyena"], lr=lr, seed=seed)
+        case = text_training.shortened(case, steps) if steps < 1 else case
+        known = {"loss": loss, "tune_loss": loss, "diverged": None if loss else "the loss is nan"}
+        found.append(vars(case) | known)
+    return found
+
+
+def full_cases(rows):
+    """Learning rates and seeds of the full runs of Hyena at scale desk."""
+    cases = tuned(SCALES["desk"], {"hyena": MODELS["hyena"]}, rows)
+    return {(case.lr, case.seed) for case in cases if not case.tuning_run}
+
+
+SHORT = desk_rows((0.002, 4.3, 0), (0.006, 4.2, 0), (0.016, 4.0, 0), (0.043, 4.1, 0), steps=0.2)
+
+
+def test_full_runs_check_the_rate_that_shorter_runs_choose():
+    """They walk down while the next lower rate is better, with the first seed."""
     desk, settings = SCALES["desk"], MODELS["hyena"]
-    short = text_training.shortened(Case.of(desk, "hyena", settings, lr=0.0, seed=0), desk.tuning)
-    levels = zip(desk.rates, (4.2, 4.1, 4.0), strict=True)
-    losses = [*levels, (0.043, 4.3)]
-    rows = [vars(replace(short, lr=lr)) | {"loss": x, "tune_loss": x} for lr, x in losses]
-    assert best_rate(rows, "hyena", settings, desk) == 0.016
-    full = Case.of(desk, "hyena", settings, lr=0.016, seed=1)
-    rows += [vars(replace(full, seed=0)) | {"loss": 3.9, "tune_loss": 3.9}]
-    rows += [vars(full) | {"tune_loss": None, "loss": None, "diverged": "the loss is nan"}]
-    assert best_rate(rows, "hyena", settings, desk) == 0.006
-    found = [case for case in tuned(desk, {"hyena": settings}, rows) if not case.tuning_run]
-    assert {(case.lr, case.seed) for case in found} == {
-        (0.006, 0), (0.006, 1), (0.006, 2), (0.016, 0), (0.016, 1),
-    }  # fmt: skip
+    assert best_rate(SHORT, "hyena", settings, desk) == 0.016
+    assert settled_rate(SHORT, "hyena", settings, desk) is None
+    assert full_cases(SHORT) == {(0.016, 0), (0.006, 0)}
+    right = SHORT + desk_rows((0.016, 3.8, 0), (0.006, 3.9, 0))
+    assert settled_rate(right, "hyena", settings, desk) == 0.016
+    assert full_cases(right) == {(0.006, 0), *((0.016, seed) for seed in desk.seeds)}
+    wrong = SHORT + desk_rows((0.016, 3.8, 0), (0.006, 3.7, 0))
+    assert full_cases(wrong) == {(0.016, 0), (0.006, 0), (0.002, 0)}
+    lowest = wrong + desk_rows((0.002, 3.6, 0))
+    assert (0.00067, 0) in full_cases(lowest), "beyond the rates of shorter runs"
+    assert best_rate(lowest, "hyena", settings, desk) == 0.016, "the centre of other widths' grids"
+    done = lowest + desk_rows((0.00067, 3.9, 0))
+    assert settled_rate(done, "hyena", settings, desk) == 0.002
+    seeds = desk_rows(*((0.016, 3.8, seed) for seed in desk.seeds[1:]))
+    assert {(0.016, 0), (0.016, 1), (0.016, 2)} <= full_cases(done + seeds), "measured before"
+    assert edge(done, "hyena") == "inside"
+
+
+def test_a_rate_at_which_a_full_run_diverged_is_not_chosen():
+    """The short run with one seed was lucky; half the step down is tried, and the whole."""
+    desk, settings = SCALES["desk"], MODELS["hyena"]
+    rows = SHORT + desk_rows((0.016, 3.7, 0), (0.006, 3.9, 0), (0.016, None, 1))
+    assert settled_rate(rows, "hyena", settings, desk) is None
+    diverged = {(0.016, 0), (0.016, 1)}
+    assert full_cases(rows) == {*diverged, (0.0098, 0), (0.006, 0)}
+    rows += desk_rows((0.0098, 3.8, 0))
+    assert settled_rate(rows, "hyena", settings, desk) == 0.0098
+    assert full_cases(rows) == {*diverged, (0.006, 0), *((0.0098, seed) for seed in desk.seeds)}
+    rows += desk_rows((0.0098, None, 2), (0.002, 4.0, 0))
+    assert settled_rate(rows, "hyena", settings, desk) == 0.006
+
+
+def test_half_a_step_is_tried_once_where_all_runs_are_full():
+    """At scale laptop the runs that choose a rate are the reported ones."""
+    seen, rows = {}, []
+    for _ in range(20):
+        for case in tuned(LAPTOP, {"hyena": MODELS["hyena"]}, rows):
+            lost = case.seed == 1 and case.lr >= 0.016
+            loss = None if lost else 4.0 + abs(case.lr - 0.016)
+            known = {"loss": loss, "tune_loss": loss, "diverged": "nan" if lost else None}
+            seen[case.lr, case.seed] = vars(case) | known
+        rows = list(seen.values())
+    assert {lr for lr, _ in seen} == {*LAPTOP.rates, 0.0098}
+    assert settled_rate(rows, "hyena", MODELS["hyena"], LAPTOP) == 0.0098
+    assert {row["lr"] for row in at_best(rows)["hyena"]} == {0.0098}
+
+
+def test_a_walk_down_ends():
+    levels = {}
+    for _ in range(20):
+        rate, needed = tuning.settled(0.016, desk_rates := SCALES["desk"].rates, levels)
+        levels |= dict.fromkeys(needed, math.inf)
+    assert rate == min(levels)
+    assert tuning.settled(0.016, desk_rates[:1], {0.016: 4.0}) == (0.016, (0.016,)), "one rate"
 
 
 def test_shorter_runs_choose_rates_at_the_desk():
@@ -181,13 +243,8 @@ def test_shorter_runs_choose_rates_at_the_desk():
     assert [(case.lr, case.steps, case.tuning_run) for case in first] == [
         (lr, round(desk.steps * desk.tuning), True) for lr in desk.rates
     ]
-    levels = zip(desk.rates, (4.3, 4.1, 4.2), strict=True)
-    rows = [row("hyena", 0, loss=x, tune=x, lr=lr, tuning_run=True) for lr, x in levels]
-    then = tuned(desk, {"hyena": MODELS["hyena"]}, rows)[len(first) :]
-    assert [(case.seed, case.steps, case.tuning_run) for case in then] == [
-        (seed, desk.steps, False) for seed in desk.seeds
-    ]
-    assert at_best(rows) == {}, "shorter runs are not reported"
+    assert at_best(SHORT) == {}, "shorter runs are not reported"
+    assert edge(SHORT, "hyena") == "inside"
 
 
 def test_other_widths_are_tuned_around_the_known_rate():

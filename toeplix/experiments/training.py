@@ -16,6 +16,7 @@ steps of runs that choose a learning rate, which at scale desk are a fifth of th
 """
 
 import math
+import statistics
 from dataclasses import replace
 
 from toeplix.experiments.engine import (
@@ -31,13 +32,20 @@ from toeplix.experiments.engine.models import MODELS, Settings, model
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.text_rows import Case, TextRow, at_best, fullest, setting
+from toeplix.experiments.engine.text_rows import (
+    Case,
+    TextRow,
+    at_best,
+    fullest,
+    setting,
+    tuning_level,
+)
 from toeplix.experiments.engine.text_training import Pair, best_rate, rates_tried
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS, SMALL_RANGE
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C1", "C2", "C8"), False
-COST = "50 minutes on two shared cores with --jobs 2; at scale desk 130 runs, 5 core hours"
+COST = "50 minutes on two shared cores with --jobs 2; at scale desk 136 runs, 5 core hours"
 ANCHOR = "hyena"
 COSTS: dict[str, equal_cost.Cost] = {"compute": equal_cost.compute, "memory": equal_cost.memory}
 EQUAL_COST_MODELS = (
@@ -60,6 +68,7 @@ PUBLISHED = {
 TMM = ("paper flat", "paper 4 heads")
 NOT_COMPARABLE = {("mamba2", "memory")}  # see above
 RATES_PART = "rates"
+NEIGHBOURS = 3  # learning rates of this part: the best and its neighbours
 RATES_MODELS = ("paper flat", "paper 4 heads", "hyena", "llama")
 # At scale desk: the comparisons of C1d, C2 and C8. The other parts of C1 are decided by `frontier`, C3 by
 # `window`. The cost is estimated in docs/scaling.md.
@@ -112,8 +121,9 @@ def _rate_cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
         if rate is None:
             continue
         tried = sorted(tuning.rates(scale.rates, rates_tried(rows, name, scale)))
-        place = tried.index(rate)
-        for lr in tried[max(0, place - 1) : place + 2]:
+        # at an edge, which a grid may keep, the rates next to it
+        place = max(0, min(tried.index(rate) - 1, len(tried) - NEIGHBOURS))
+        for lr in tried[place : place + NEIGHBOURS]:
             for seed in tuning.seeds(scale, scale.all_seeds):
                 case = Case.of(scale, name, settings, part=RATES_PART, lr=lr, seed=seed)
                 if scale.tuning != 1:
@@ -177,17 +187,28 @@ def table(rows: list[TextRow]) -> Table:
 def holds(rows: list[TextRow]) -> dict[str, Verdict]:
     found = decide({"C1d": _against(rows, (ANCHOR,), SIMILAR_LOSS, above=False)})
     found |= decide({"C2": _against(rows, ("llama", "masked"), 0.0, above=True)})
+    known = rate_ranges(rows)
     ranges = [
         Comparison(
             name=f"{name}, {_tried(rows, name)}",
-            interval=intervals.mean(values),
+            interval=intervals.mean(known[name]),
             bound=SMALL_RANGE,
             unit="nats",
+            control=curves.untrained(name, _best_of_rates(rows, name)),
         )
-        for name, values in rate_ranges(rows).items()
-        if name in RATES_MODELS
+        for name in RATES_MODELS
+        if name in known
     ]
-    return found | decide({"C8": ranges})
+    return found | decide({"C8": ranges if len(ranges) == len(RATES_MODELS) else []})
+
+
+def _best_of_rates(rows: list[TextRow], name: str) -> list[TextRow]:
+    """Return the rows of a model in the part "rates" at the learning rate with the lowest mean loss."""
+    by_rate: dict[float, list[TextRow]] = {}
+    for row in _rate_rows(rows):
+        if row["model"] == name:
+            by_rate.setdefault(row["lr"], []).append(row)
+    return min(by_rate.values(), key=lambda group: statistics.fmean(map(tuning_level, group)))
 
 
 def _tried(rows: list[TextRow], name: str) -> str:
@@ -211,7 +232,7 @@ def _against(
                 continue
             if best is None:
                 return []
-            name = f"equal {part}, {best} minus {other}"
+            name = f"equal {part}, {best} minus {other}{_ratio(rows, part, best, other)}"
             each = curves.compare(rows, best, other, part, bound=bound, above=above, name=name)
             if each is None:
                 return []
@@ -219,18 +240,37 @@ def _against(
     return found
 
 
+def _ratio(rows: list[TextRow], part: str, first: str, second: str) -> str:
+    """Return the ratio of costs as text: widths are multiples of 8, so costs are equal only nearly."""
+    groups = at_best(rows, part)
+    if not (groups.get(first) and groups.get(second)):
+        return ""
+    here, there = groups[first][0], groups[second][0]
+    if part == "memory":
+        return f" (memory ratio {here['training_bytes'] / there['training_bytes']:.2f})"
+    return f" (FLOPs ratio {here['flops_per_step'] / there['flops_per_step']:.2f})"
+
+
 def rate_ranges(rows: list[TextRow]) -> dict[str, list[float]]:
     """Return, by seed, the range of losses over a model's best learning rate and its neighbours.
 
-    A run that diverged counts with the loss of a model that knows nothing, ln(vocab). All runs are of one
-    setting, that with most models and rows.
+    A run that diverged counts with the loss of a model that knows nothing, ln(vocab). A model is left out
+    until it has three learning rates, the same for all seeds, and as many seeds as any.
     """
-    grid: dict[str, dict[int, list[float]]] = {}
-    for row in fullest([row for row in rows if row["part"] == RATES_PART], setting):
+    grid: dict[str, dict[int, dict[float, float]]] = {}
+    for row in _rate_rows(rows):
         loss = math.log(row["vocab"]) if row["loss"] is None else row["loss"]
-        grid.setdefault(row["model"], {}).setdefault(row["seed"], []).append(loss)
+        grid.setdefault(row["model"], {}).setdefault(row["seed"], {})[row["lr"]] = loss
+    most = max(map(len, grid.values()), default=0)
     return {
-        name: [max(found) - min(found) for found in seeds.values()]
+        name: [max(by_rate.values()) - min(by_rate.values()) for by_rate in seeds.values()]
         for name, seeds in grid.items()
-        if all(len(found) > 1 for found in seeds.values())
+        if len(seeds) == most
+        and len({tuple(sorted(by_rate)) for by_rate in seeds.values()}) == 1
+        and all(len(by_rate) >= NEIGHBOURS for by_rate in seeds.values())
     }
+
+
+def _rate_rows(rows: list[TextRow]) -> list[TextRow]:
+    """Return the rows of the part "rates" of one setting, that with most models and rows."""
+    return fullest([row for row in rows if row["part"] == RATES_PART], setting)

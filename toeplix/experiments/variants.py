@@ -136,7 +136,8 @@ def _late(rows: list[TextRow]) -> Comparison | None:
         name=f"4 heads minus flat at the end, minus the same at {EARLY:.0%} of the steps",
         interval=intervals.difference(changes["4 heads"], changes[BASE]),
         unit="nats",
-        control=curves.untrained(BASE, groups[BASE]),
+        control=curves.untrained(BASE, groups[BASE])
+        or curves.some_diverged("4 heads", groups["4 heads"]),
     )
 
 

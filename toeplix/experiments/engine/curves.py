@@ -228,7 +228,7 @@ def compare(
     name: str = "",
 ) -> Comparison | None:
     """Compare the loss of `first` with that of `second`, its control; None if one is missing."""
-    difference = gap(rows, first, second, part)
+    difference, groups = gap(rows, first, second, part), at_best(rows, part)
     if difference is None:
         return None
     return Comparison(
@@ -237,7 +237,7 @@ def compare(
         bound=bound,
         above=above,
         unit="nats",
-        control=untrained(second, at_best(rows, part)[second]),
+        control=untrained(second, groups[second]) or some_diverged(first, groups[first]),
     )
 
 
@@ -257,14 +257,20 @@ def best_of(rows: Sequence[TextRow], names: Sequence[str], part: str = "") -> st
     return min(names, key=lambda name: statistics.fmean(levels[name]))
 
 
+def some_diverged(name: str, rows: Sequence[TextRow]) -> str:
+    """Return how many runs diverged if any did: the mean of the others would be too good."""
+    count = sum(row["loss"] is None for row in rows)
+    return f"{count} of {len(rows)} runs of {name} diverged" if count else ""
+
+
 def untrained(name: str, rows: Sequence[TextRow]) -> str:
     """Return why a control counts as not trained, or nothing: it must be better than a bigram model.
 
     Rows of the first protocol have no bigram loss; they must have one training token per parameter.
     """
+    if diverged := some_diverged(name, rows):
+        return diverged
     values = losses(rows).values()
-    if not values:
-        return f"every run of {name} diverged"
     loss, read = statistics.fmean(values), tokens_per_parameter(rows[0])
     bigrams = [row["bigram_loss"] for row in rows if "bigram_loss" in row]
     if bigrams and loss >= statistics.fmean(bigrams):

@@ -7,7 +7,6 @@ the same corpus, and as many training tokens unless the part is one of EQUAL_COS
 
 import json
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar
@@ -173,9 +172,11 @@ def tuning_level(row: TextRow) -> float:
 def at_best(
     rows: Sequence[TextRow], part: str = "", *, like: Case | None = None
 ) -> dict[str, list[TextRow]]:
-    """Return the rows of each model at its best learning rate, with all seeds.
+    """Return the rows of each model at its best learning rate, with the seeds that are measured.
 
     All are of one setting: that of a case if it is given, otherwise the one with most models and rows.
+    The first seed chooses the rate (`tuning.settled`), among rates at which no seed diverged if there are
+    any.
     """
     found: dict[str, list[TextRow]] = {}
     full_runs = [row for row in rows if row["part"] == part and not row.get("tuning_run")]
@@ -184,23 +185,30 @@ def at_best(
         by_rate: dict[float, list[TextRow]] = {}
         for row in fullest([row for row in full_runs if row["model"] == name], identity):
             by_rate.setdefault(row["lr"], []).append(row)
-        most = max(len(group) for group in by_rate.values())
-        full = [group for group in by_rate.values() if len(group) == most]
-        found[name] = min(full, key=_level)
+        first = min(row["seed"] for group in by_rate.values() for row in group)
+        found[name] = min(by_rate.values(), key=lambda group: _level(group, first))
     return found
 
 
+def _level(rows: Sequence[TextRow], seed: int) -> tuple[bool, float]:
+    """Return what a learning rate is chosen by: whether a run diverged, and the loss of a seed."""
+    levels = {row["seed"]: tuning_level(row) for row in rows}
+    return math.inf in levels.values(), levels.get(seed, math.inf)
+
+
 def edge(rows: Sequence[TextRow], name: str, part: str = "") -> str:
-    """Return where the best learning rate of a model lies among those tried (`tuning.edge`)."""
+    """Return where the reported learning rate of a model lies among those tried (`tuning.place`).
+
+    Rates of shorter runs count as tried, and those of full runs that checked them.
+    """
     mine = [row for row in rows if row["model"] == name and row["part"] == part]
-    shorter = any(row.get("tuning_run") for row in mine)
     shown = at_best(rows, part).get(name)
-    if shown:
-        same = _without_length if shorter else identity
-        mine = [row for row in mine if same(row) == same(shown[0])]
-    mine = [row for row in mine if row.get("tuning_run", False) == shorter]
-    first = min((row["seed"] for row in mine), default=0)
-    return tuning.edge({row["lr"]: tuning_level(row) for row in mine if row["seed"] == first})
+    if not shown:  # shorter runs only
+        return tuning.edge({row["lr"]: tuning_level(row) for row in mine})
+    shorter = any(row.get("tuning_run") for row in mine)
+    same = _without_length if shorter else identity
+    tried = {row["lr"] for row in mine if same(row) == same(shown[0])}
+    return tuning.place(shown[0]["lr"], tried)
 
 
 def _without_length(row: Mapping[str, Any]) -> str:
@@ -230,7 +238,3 @@ def split_losses(rows: Sequence[TextRow], kind: SplitKind) -> dict[int, float]:
 
 def tokens_per_parameter(row: TextRow) -> float:
     return row["steps"] * row["batch"] * row["context"] / row["parameters"]
-
-
-def _level(rows: Sequence[TextRow]) -> float:
-    return statistics.fmean(tuning_level(row) for row in rows)

@@ -2,14 +2,16 @@
 
 Every model of a random seed sees the same tokens in the same order for the same number of steps; the seed
 changes the initialisation and the data order. Learning rates are tuned for each model on one grid with
-the first seed (`tuning`); the best learning rate is repeated with the other seeds. The loss of a row is
-that of the reported half of the validation documents, `tune_loss` that of the tuning half.
+the first seed (`tuning`), at scale desk with shorter runs, whose choice full runs of the first seed
+check. The best learning rate is repeated with the other seeds. The loss of a row is that of the reported
+half of the validation documents, `tune_loss` that of the tuning half.
 
 Time is measured relative to a reference, the paper's flat Toeplitz model of the case's sizes: steps of
 the model and of the reference are timed interleaved, so that load on the machine slows both.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -133,12 +135,15 @@ def tuned(
         tried = rates_of(rows, first)
         for lr in tuning.rates(_grid(scale, center), tried) if scale.rates else ():
             found.append(replace(first, lr=lr))
-        rate = best_rate(rows, name, settings, scale, near=center, **other)
+        rate, needed = _settled(rows, name, settings, scale, near=center, **other)
+        like = make(lr=rate or 0.0, seed=scale.seeds[0])
+        found += [replace(like, lr=lr) for lr in needed]
+        # other seeds at rates that were given up stay cases of the experiment
+        known = [row for row in rows if row["lr"] in needed and same_case(row, like)]
+        found += [replace(like, lr=row["lr"], seed=row["seed"]) for row in known]
         if rate is not None:
-            like = make(lr=rate, seed=scale.seeds[0])
             more = name in unsettled(scale, rows, pairs, part, like=like)
             found += [replace(like, seed=seed) for seed in tuning.seeds(scale, more)]
-            found += [replace(like, lr=lr, seed=seed) for lr, seed in _given_up(rows, like)]
     return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
 
 
@@ -211,26 +216,48 @@ def best_rate(
     near: float | None = None,
     **other: Any,
 ) -> float | None:
-    """Return the learning rate with the lowest loss for the first seed; None until all are measured.
+    """Return the learning rate of the best tuning run of the first seed; None until all are measured.
 
-    A rate at which a full run diverged is not chosen again: the short run of one seed was lucky. `other`
-    are fields of the cases that differ from the scale's.
+    Around it lie the grids of other sizes (`near`). `other` are fields of the cases that differ from the
+    scale's.
     """
     if not scale.rates:
         return models.published_rate(settings)
-    other = {"part": part} | other
-    tried = rates_of(rows, _tuning_case(scale, name, settings, **other))
+    tried = rates_of(rows, _tuning_case(scale, name, settings, **({"part": part} | other)))
+    return tuning.best(_grid(scale, near), tried)
+
+
+def settled_rate(
+    rows: Sequence[TextRow],
+    name: str,
+    settings: Settings,
+    scale: Scale,
+    part: str = "",
+    near: float | None = None,
+    **other: Any,
+) -> float | None:
+    """Return the learning rate of the reported runs, None until it is known.
+
+    It is the best of tuning runs if full runs of the first seed do not prefer a lower one, and no seed
+    diverges (`tuning.settled`). Arguments are those of `best_rate`.
+    """
+    return _settled(rows, name, settings, scale, near, part=part, **other)[0]
+
+
+def _settled(
+    rows: Sequence[TextRow],
+    name: str,
+    settings: Settings,
+    scale: Scale,
+    near: float | None = None,
+    **other: Any,
+) -> tuple[float | None, tuple[float, ...]]:
+    """Return the learning rate of the reported runs, and the rates at which it needs full runs."""
+    rate = best_rate(rows, name, settings, scale, near=near, **other)
+    if rate is None or not scale.rates:
+        return rate, () if rate is None else (rate,)
     full = Case.of(scale, name, settings, **(other | {"lr": 0.0, "seed": scale.seeds[0]}))
-    unstable = {lr for lr, _ in _given_up(rows, full)}
-    found = tuning.best(_grid(scale, near), tried)
-    if found is None or found not in unstable:
-        return found
-    stable = {lr: level for lr, level in tried.items() if lr not in unstable}
-    return min(stable, key=lambda lr: stable[lr], default=found)
-
-
-def _given_up(rows: Sequence[TextRow], full: Case) -> list[tuple[float, int]]:
-    """Return rates and seeds of full runs of a case at learning rates at which one of them diverged."""
-    mine = [row for row in rows if same_case(row, full)]
-    unstable = {row["lr"] for row in mine if row.get("diverged")}
-    return [(row["lr"], row["seed"]) for row in mine if row["lr"] in unstable]
+    tried = rates_of(rows, _tuning_case(scale, name, settings, **other))
+    diverged = [row for row in rows if row.get("diverged") and same_case(row, full)]
+    levels = rates_of(rows, full) | {row["lr"]: math.inf for row in diverged}
+    return tuning.settled(rate, tuning.rates(_grid(scale, near), tried), levels)

@@ -3,7 +3,8 @@
 A random seed changes the initialisation and the data order. All models of a seed read the same data in
 the same order, so their differences are paired by seed. Learning rates are chosen on the tuning half of
 the validation documents (`corpora.TUNE`) and never on the reported half. The grid is extended while the
-best rate is at its end, by up to MAX_EXTRA_RATES.
+best rate is at its end, by up to MAX_EXTRA_RATES. Where shorter runs choose the rate, full runs of the
+first seed check it: longer training often prefers a lower one (`settled`).
 
 Comparisons of a claim have `Scale.max_seeds` seeds. At scale desk they have them from the start
 (`Scale.all_seeds`), except where an experiment says that it has fewer. At scale laptop, and for
@@ -14,10 +15,11 @@ one that Holm's correction leaves undecided stays at 3 seeds. SEEDS_RULE says so
 
 PROTOCOL_VERSION is a field of every case that trains. Rows without it were measured under the first
 protocol (one data order for all seeds; learning rates chosen on the reported data): they stay in their
-files, `collect` measures their cases anew, and the report says which rows are old.
+files and in tables, `collect` measures their cases anew, and they decide no claim.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -27,10 +29,14 @@ from toeplix.experiments.engine.scale import Scale
 PROTOCOL_VERSION = 2
 VERSION_FIELD = "protocol_version"
 SEEDS_RULE = (
-    "At scale desk, comparisons of a claim have all their seeds from the start: 6, except 1 in C7c, "
-    "and 3 in C7a, C7b, C15a, C15b and C17a (C15c was undecided with 3, and has 6 since then). At "
-    "scale laptop a comparison has 3 seeds, and 6 if its interval over the 3 contains its bound: "
-    "looking twice raises the probability of a wrong decision from 5% to 9% there."
+    "At scale desk, comparisons of a claim have all their seeds from the start: 6, except 3 in C7, "
+    "C15a, C15b and C17a (models of C15c and C17b had 3 first, and have 6 since C15c was undecided "
+    "with them). At scale laptop a comparison has 3 seeds, and 6 if its interval over the 3 contains "
+    "its bound: looking twice raises the probability of a wrong decision from 5% to 9% there."
+)
+FIRST_PROTOCOL = (
+    "rows of the first protocol: learning rates were chosen on the reported data, and all seeds had one "
+    "data order"
 )
 MAX_EXTRA_RATES = 4  # maximum number of learning rates tried beyond the grid
 
@@ -78,12 +84,60 @@ def best(grid: Sequence[float], tried: Mapping[float, Score]) -> float | None:
     return None if set(wanted) - set(tried) else min(wanted, key=lambda rate: tried[rate])
 
 
+def settled(
+    rate: float, tried: Sequence[float], levels: Mapping[float, float]
+) -> tuple[float | None, tuple[float, ...]]:
+    """Return the best learning rate of full runs, and the rates at which it needs one.
+
+    The rate is lowered while the next lower one is better. Next to a rate at which a run diverged lies a
+    smaller step down, the geometric mean of it and the next.
+
+    Args:
+        rate: that of the best shorter run.
+        tried: the learning rates of shorter runs.
+        levels: tuning losses of full runs by learning rate, infinite if a seed diverged.
+
+    Returns:
+        The rate, None until all runs that it needs are measured; and the rates that it needs.
+
+    >>> settled(0.04, (0.01, 0.02, 0.04), {0.04: 3.0, 0.02: 2.0})
+    (None, (0.04, 0.02, 0.01))
+    >>> settled(0.04, (0.01, 0.02, 0.04), {0.04: 3.0, 0.02: 2.0, 0.01: 2.5})
+    (0.02, (0.04, 0.02, 0.01))
+    """
+    needed = [rate]
+    for _ in range(MAX_EXTRA_RATES if len(tried) > 1 else 0):
+        lower = _next_lower(rate, sorted(tried))
+        below = [lower]
+        if levels.get(rate) == math.inf:
+            below.insert(0, _rounded(math.sqrt(rate * lower)))
+        needed += below
+        if not {rate, *below} <= set(levels):
+            return None, tuple(needed)
+        best = min((rate, *below), key=lambda each: levels[each])
+        if levels[best] < math.inf and best != lower:
+            return best, tuple(needed)
+        rate = lower
+    return (rate if rate in levels else None), tuple(needed)
+
+
+def _next_lower(rate: float, tried: Sequence[float]) -> float:
+    """Return the next lower of the tried rates, or one at their distance below the lowest."""
+    lower = [each for each in tried if each < rate]
+    return max(lower) if lower else _rounded(rate * tried[0] / tried[1])
+
+
 def edge(tried: Mapping[float, Score]) -> str:
     """Return where the best of the tried learning rates lies: "inside", "lowest", "highest" or "only"."""
-    if len(tried) < 2:
+    return place(min(sorted(tried), key=lambda rate: tried[rate]), tried) if tried else "only"
+
+
+def place(rate: float, tried: Iterable[float]) -> str:
+    """Return where a learning rate lies among those tried: "inside", "lowest", "highest" or "only"."""
+    known = {*tried}
+    if len(known) < 2:
         return "only"
-    found = min(sorted(tried), key=lambda rate: tried[rate])
-    return {min(tried): "lowest", max(tried): "highest"}.get(found, "inside")
+    return {min(known): "lowest", max(known): "highest"}.get(rate, "inside")
 
 
 def seeds(scale: Scale, undecided: bool = False) -> tuple[int, ...]:
