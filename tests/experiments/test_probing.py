@@ -116,7 +116,7 @@ def test_quantized_weights_stay_quantized(tmp_path):
 
 
 def test_rows_of_the_experiment_stand_beside(tmp_path):
-    fields = {"model": "hyena", "training": "language", "seed": 0}
+    fields = {"model": "hyena", "training": "language", "seed": 0, "lr": 0.004}
     state = {"case": fields | {"part": "matched", "probe": {"signal": "state"}}}
     none = {"case": fields | {"part": "control", "probe": {"signal": "none"}}}
     file = results_file("retention", "laptop", tmp_path)

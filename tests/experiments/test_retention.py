@@ -7,7 +7,7 @@ from toeplix.experiments import SCALES, retention
 from toeplix.experiments.engine import rows as stored
 
 
-def probed(name, loss, training, *, part="matched", signal="state"):
+def probed(name, loss, training, *, part="matched", signal="state", lr=4e-3):
     return [
         {
             "model": name,
@@ -17,6 +17,7 @@ def probed(name, loss, training, *, part="matched", signal="state"):
             "context": 8,
             "vocab": 500,
             "seed": seed,
+            "lr": lr,
             "loss": loss + 0.1 * seed + 0.001 * ((len(name) + seed) % 3),
             "accuracy": 0.1,
             "batch": 8,
@@ -44,6 +45,14 @@ def test_retention_grows_and_is_highest():
     assert unread["C9b"].kind == "control not trained", (
         "no decoder reads more than two of eight tokens"
     )
+    lucky = kept(paper_flat=5.0)
+    lucky[-1]["loss"] = 4.2
+    assert retention.holds(lucky)["C9b"].kind == "control not trained", "one run of three"
+    copied = kept(paper_flat=5.0) + probed("hyena", 3.0, "copy")
+    assert retention.holds(copied)["C9b"].kind == "control not trained", "not compared"
+    lost = kept(paper_flat=4.2)
+    lost[-1] |= {"loss": None}
+    assert retention.holds(lost)["C9c"].reason == "1 of 3 decoders on mamba2 (language) diverged"
     assert retention.holds([]) == {}
 
 
@@ -53,7 +62,8 @@ def test_retention_at_the_desk_has_what_the_claim_names():
         rows = list(found.values())
         for case in retention.cases(desk, rows):
             loss = 4.0 + 0.1 * len(case.model) + 1e-3 * (case.seed * len(case.model) % 5)
-            numbers = {"loss": loss, "tune_loss": abs(case.encoder_lr - 6e-3), "accuracy": 0.1}
+            off = abs(case.encoder_lr - 6e-3) if case.part == "encoder" else abs(case.lr - 1e-2)
+            numbers = {"loss": loss, "tune_loss": off, "accuracy": 0.1}
             found[stored.key(stored.record(case))] = stored.record(case) | numbers
     rows = list(found.values())
     assert {row["model"] for row in rows} == {"paper flat", "paper 4 heads", "hyena", "mamba2"}
@@ -62,6 +72,17 @@ def test_retention_at_the_desk_has_what_the_claim_names():
     assert {row["steps"] for row in rows} == {2000}
     assert set(retention.control_losses(rows)) == set(range(desk.max_seeds))
     assert set(retention.holds(rows)) == {"C9a", "C9b", "C9c"}
+    hyena = [row for row in rows if (row["model"], row["training"]) == ("hyena", "untrained")]
+    tried = {row["lr"] for row in hyena}
+    assert {1.6e-3, 4e-3, 1e-2} < tried, "the grid of decoders was extended beyond 0.01"
+    best = retention.chosen(rows, "hyena", "untrained")
+    assert [(row["lr"], row["seed"]) for row in best] == [(1e-2, seed) for seed in range(6)]
+    (line,) = [
+        line
+        for line in retention.table(rows)
+        if (line["encoder"], line["trained on"]) == ("hyena", "untrained")
+    ]
+    assert (line["learning rate"], line["among those tried"]) == ("0.01", "inside")
 
 
 def test_bits_are_counted_from_a_decoder_without_a_state():

@@ -7,40 +7,36 @@ size. As published: token position, embedding, decoder, batch size and learning 
 architectures. Controls: no hidden state, and the hidden state of another text. "Bits kept" is the loss of
 a decoder without the hidden state minus the loss of a decoder with it, in bits per token. Encoders are
 trained at their own best learning rate, which the part "encoder" chooses by their loss on language. At
-scale desk there is what decides the claim: the models that it names, untrained and trained on language,
-under the matched protocol, and decoders without a hidden state.
+scale desk the learning rates of decoders are tuned too, for every encoder on other validation text, and
+there is what decides the claim: the models that it names, untrained and trained on language, under the
+matched protocol, and decoders without a hidden state.
 """
 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from typing import Any, NotRequired
-
-import torch
 
 from toeplix.experiments.engine import (
     accuracies,
-    corpora,
+    encoders,
     intervals,
     models,
-    probing,
     style,
     task_training,
     task_tuning,
-    text_runs,
     tuning,
 )
 from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.encoders import ENCODER, Case
 from toeplix.experiments.engine.models import MODELS, Settings
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.thresholds import newest_bigram
 from toeplix.experiments.engine.verdicts import Comparison, decide
-from toeplix.model import LanguageModel
-from toeplix.training.run import Run
 
 CLAIMS, MEASURES_TIME = ("C9",), False
 COST = "15 minutes on two cores with --jobs 2; at scale desk 2 hours"
@@ -50,8 +46,8 @@ TRAININGS = ("untrained", "language", "copy")
 TMM = ("paper flat", "paper 4 heads")
 RIVALS = ("hyena", "mamba2")
 SIGNALS = ("none", "shuffled")  # of controls
+DECODER_RATES = {"desk": (1.6e-3, 4e-3, 1e-2)}  # other scales have the one of SIZES
 DECODER: dict[str, Any] = {"arch": "masked", "heads": 4}
-ENCODER = "encoder"  # part of the rows that tune the learning rate of an encoder
 MATCHED: dict[str, Any] = {"token": -1, "norm": True, "embedding": "own", "signal": "state"}
 # the settings of the authors' scripts; learning rate and batch size relative to those of the first
 PUBLISHED: dict[str, Settings] = {
@@ -79,22 +75,10 @@ SIZES: task_training.Sizes = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case(text_runs.Sized):
-    """One decoder on one frozen encoder; `protocol` is the batch format of the encoder's training."""
-
-    training: str  # task on which the encoder was trained
-    learned: int  # training steps of the encoder
-    encoder_lr: float
-    encoder_batch: int
-    decoder: dict[str, Any]
-    probe: dict[str, Any]  # token, norm, embedding, signal: as `probes.Autoencoder` takes them
-    part: str = "matched"  # or "as published", "control", "encoder"
-
-
 class RetentionRow(task_training.LearningRow):
     """Fields of a `Case` and the measurements of its decoder."""
 
+    lr: float
     training: str
     context: int
     vocab: int
@@ -120,16 +104,30 @@ def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
     known = {name: rate for name, rate in rates.items() if rate is not None}
     more = _unsettled(scale, rows)
     for name, rate in known.items():
-        for seed in tuning.seeds(scale, name in more):
-            own: dict[str, Any] = {"seed": seed, "encoder_lr": rate}
-            found += [_case(scale, name, training=training, **own) for training in trainings]
-            if name == _control_encoder(scale):
-                for signal in signals:
-                    probe = MATCHED | {"signal": signal}
-                    own |= {"part": "control", "training": "language", "probe": probe}
-                    found.append(_case(scale, name, **own))
+        make = partial(_case, scale, name, seed=first, encoder_lr=rate)
+        several = [make(training=training) for training in trainings]
+        if name == _control_encoder(scale):
+            probes = [MATCHED | {"signal": signal} for signal in signals]
+            several += [make(training="language", part="control", probe=each) for each in probes]
+        for case in several:
+            found += _tuned(case, scale, rows, tuning.seeds(scale, name in more))
         if name in PUBLISHED and not desk:
             found += [_published(scale, name, seed, rate) for seed in scale.seeds]
+    return found
+
+
+def _tuned(case: Case, scale: Scale, rows: list[RetentionRow], seeds: Sequence[int]) -> list[Case]:
+    """Return a decoder at all learning rates with its seed, and at the best with all seeds."""
+    grid = DECODER_RATES.get(scale.name, (case.lr,))
+    tried = {
+        row["lr"]: _tuning_level(row)
+        for row in _alike(rows, case.model, case.training, case.part, case.probe["signal"])
+        if (row["seed"], row["encoder_lr"]) == (case.seed, case.encoder_lr)
+    }
+    found = [replace(case, lr=lr) for lr in tuning.rates(grid, tried)]
+    best = tuning.best(grid, tried)
+    if best is not None:
+        found += [replace(case, lr=best, seed=seed) for seed in seeds if seed != case.seed]
     return found
 
 
@@ -180,65 +178,13 @@ def _published(scale: Scale, name: str, seed: int, rate: float) -> Case:
     )
 
 
-def measure(case: Case, work: Path) -> probing.ProbeFound:
-    """Train the decoder on an encoder from `work`, which is trained first if it does not exist."""
-    from toeplix import build
-
-    if case.part == ENCODER:
-        return _encoder_found(case, work)
-    store = corpora.store(case, work)
-    encoder = trained_encoder(case, work)
-    torch.manual_seed(case.seed)
-    sizes = {"dim": encoder.config.dim, "depth": case.depth, "context": case.context}
-    decoder = build(models.model(case.decoder, vocab=case.vocab, **sizes))
-    return probing.probed(encoder, decoder, case, store.train, store.val.alternate(corpora.REPORT))
-
-
-def _encoder_found(case: Case, work: Path) -> probing.ProbeFound:
-    """Return the loss of an encoder as a language model, on the tuning half of the validation text."""
-    from toeplix.training.loop import Diverged
-
-    found: probing.ProbeFound = {"loss": None, "accuracy": 0.0, "curve": [], "diverged": None}
-    run = _encoder_run(case, work)
-    try:
-        folder = text_runs.trained(run, work)
-    except Diverged as problem:
-        return {**found, "diverged": str(problem).split(" (batch")[0], "tune_loss": None}
-    return {**found, "tune_loss": text_runs.tune_loss(run, folder)}
-
-
-def trained_encoder(case: Case, work: Path) -> LanguageModel:
-    """Return the encoder that is probed, with its trained weights."""
-    from toeplix import build, load
-
-    sizes = {"dim": case.dim, "depth": case.depth, "context": case.context, "vocab": case.vocab}
-    if case.training == "untrained":
-        torch.manual_seed(case.seed)
-        return build(models.model(case.settings, **sizes))
-    if case.training == "copy":
-        twice = vars(_encoder(case)) | {"task": "repeated", "options": {}}
-        twice["context"] = 2 * case.context
-        model, _ = task_training.trained(task_training.Case(**twice), work)
-        assert isinstance(model, LanguageModel)  # this task trains no autoencoder
-        return model
-    return load(text_runs.trained(_encoder_run(case, work), work) / "model")
-
-
-def _encoder(case: Case) -> text_runs.Sized:
-    """Return the training run of the encoder."""
-    own = {each.name: getattr(case, each.name) for each in fields(text_runs.Sized)}
-    own |= {"steps": case.learned, "lr": case.encoder_lr, "batch": case.encoder_batch}
-    return text_runs.Sized(**own)
-
-
-def _encoder_run(case: Case, work: Path) -> Run:
-    return text_runs.run_of(_encoder(case), work)
+measure = encoders.measure
 
 
 def figure(rows: list[RetentionRow], published: list[Row]) -> Figure:
     drawing, axes = style.panels(3)
     for place, training in enumerate(TRAININGS):
-        some = [row for row in rows if row["part"] == "matched" and row["training"] == training]
+        some = [row for name in COMPARED for row in chosen(rows, name, training)]
         _means(axes[0], some, label=f"encoder: {training}", number=place)
     axes[0].set_yticks(range(len(COMPARED)), list(COMPARED))
     axes[0].set_ylim(len(COMPARED) - 0.5, -0.5)
@@ -276,19 +222,43 @@ def _by_model(rows: list[RetentionRow], part: str) -> Iterable[list[RetentionRow
 def chosen(
     rows: list[RetentionRow], name: str, training: str, part: str = "matched"
 ) -> list[RetentionRow]:
+    """Return the rows of decoders on an encoder, at the best of their learning rates."""
+    return _at_best(_alike(rows, name, training, part))
+
+
+def _alike(
+    rows: list[RetentionRow], name: str, training: str, part: str, signal: str = "state"
+) -> list[RetentionRow]:
+    """Return rows that differ in seed and learning rate only."""
+    wanted = (name, training, part, signal)
     return [
         row
         for row in rows
-        if (row["model"], row["training"], row["part"]) == (name, training, part)
+        if (row["model"], row["training"], row["part"], row["probe"]["signal"]) == wanted
     ]
+
+
+def _at_best(rows: list[RetentionRow]) -> list[RetentionRow]:
+    """Return the rows of the learning rate with most seeds, of several the one that tuning prefers."""
+    by_rate: dict[float, list[RetentionRow]] = {}
+    for row in rows:
+        by_rate.setdefault(row["lr"], []).append(row)
+    most = max(map(len, by_rate.values()), default=0)
+    full = [group for group in by_rate.values() if len(group) == most]
+    return min(full, key=lambda group: statistics.fmean(map(_tuning_level, group)), default=[])
+
+
+def _tuning_level(row: RetentionRow) -> float:
+    """Return the loss that chooses a learning rate; rows with one rate may have no other than theirs."""
+    loss = row.get("tune_loss", row["loss"])
+    return math.inf if loss is None else loss
 
 
 def control_losses(rows: list[RetentionRow], signal: str = "none") -> dict[int, float]:
     """Return the losses of the control decoders (by default those without a hidden state), by seed."""
-    controls = [row for row in rows if row["part"] == "control"]
-    return task_tuning.by_seed(
-        [row for row in controls if row["probe"]["signal"] == signal], "loss"
-    )
+    names = dict.fromkeys(row["model"] for row in rows if row["part"] == "control")
+    several = [_alike(rows, name, "language", "control", signal) for name in names]
+    return task_tuning.by_seed(_at_best([row for each in several for row in each]), "loss")
 
 
 def table(rows: list[RetentionRow]) -> Table:
@@ -301,9 +271,12 @@ def table(rows: list[RetentionRow]) -> Table:
         signal = row["probe"]["signal"] if row["part"] == "control" else ""
         groups.setdefault((row["part"], signal, row["model"], row["training"]), []).append(row)
     found = []
-    for (part, signal, name, training), group in sorted(groups.items()):
+    for (part, signal, name, training), tried in sorted(groups.items()):
+        group = _at_best(tried)
         here = task_tuning.by_seed(group, "loss")
         line = {"part": f"{part} {signal}".strip(), "encoder": name, "trained on": training}
+        line["learning rate"] = f"{group[0]['lr']:g}"
+        line["among those tried"] = tuning.place(group[0]["lr"], (row["lr"] for row in tried))
         line["loss"] = str(intervals.mean(list(here.values()))) if here else "diverged"
         if set(here) & set(nothing):
             kept = intervals.difference(nothing, here)
@@ -323,7 +296,7 @@ def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
     if not all(losses.values()):
         return {}
     best = best_tmm(rows)
-    control = _unread(rows)
+    control = _unread(rows) or _diverged(rows, best)
     parts: dict[str, list[Comparison]] = {
         "C9a": [
             Comparison(
@@ -365,17 +338,35 @@ def best_tmm(rows: list[RetentionRow]) -> str:
 
 
 def _unread(rows: list[RetentionRow]) -> str:
-    """Return why decoders count as not trained, or nothing: one must read more than the newest bigram."""
+    """Return why decoders count as not trained, or nothing: they must be able to read a state.
+
+    The decoders of one of the compared encoders, in the mean over seeds, must read more than the newest
+    bigram. All decoders have one recipe.
+    """
     nothing = control_losses(rows)
     if not nothing:
         return "there is no decoder without a hidden state to compare with"
     without = statistics.fmean(nothing.values())
-    known = [row["loss"] for row in rows if row["part"] == "matched" and row["loss"] is not None]
-    share = max(1 - loss / without for loss in known)
+    compared = [
+        task_tuning.by_seed(chosen(rows, name, training), "loss").values()
+        for name in (*TMM, *RIVALS)
+        for training in TRAININGS[:2]
+    ]
+    share = max(1 - statistics.fmean(losses) / without for losses in compared if losses)
     least = newest_bigram(rows[0]["context"])
     if share > least:
         return ""
     return f"the best decoder reads {share:.0%} of the bits of a text, two tokens have {least:.0%}"
+
+
+def _diverged(rows: list[RetentionRow], best: str) -> str:
+    """Return which decoders of the comparison diverged, or nothing: the others would be too good."""
+    for name in (best, *RIVALS):
+        for training in TRAININGS[:2]:
+            group = chosen(rows, name, training)
+            if count := sum(row["loss"] is None for row in group):
+                return f"{count} of {len(group)} decoders on {name} ({training}) diverged"
+    return ""
 
 
 def _theirs(rows: list[RetentionRow], other: str) -> str:

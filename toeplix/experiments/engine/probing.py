@@ -39,13 +39,21 @@ class ProbeFound(TypedDict):
     accuracy: float
     curve: list[list[float]]
     diverged: str | None
-    tune_loss: NotRequired[float | None]  # of an encoder
+    tune_loss: NotRequired[float | None]  # on other validation text, to choose a learning rate
 
 
 def probed(
-    encoder: LanguageModel, decoder: LanguageModel, case: Probed, train: Split, val: Split
+    encoder: LanguageModel,
+    decoder: LanguageModel,
+    case: Probed,
+    train: Split,
+    val: Split,
+    tune: Split | None = None,
 ) -> ProbeFound:
-    """Train a decoder on an encoder; return its loss in nats and accuracy on validation text."""
+    """Train a decoder on an encoder; return its loss in nats and accuracy on validation text.
+
+    With `tune`, the loss on that text is returned too.
+    """
     from toeplix.tasks.probes import Autoencoder
 
     model = Autoencoder(encoder, decoder, frozen=True, **case.probe).to(decoder.head.weight.device)
@@ -55,13 +63,19 @@ def probed(
         return Batch(texts, texts)
 
     count = max(1, case.eval_sequences // case.batch)
-    held = [at(task_training.FIRST_VAL_SEED + number, val.tokens) for number in range(count)]
-    found = task_training.fit(
-        model, case, lambda step: at(case.seed * 10**6 + step, train.tokens), held
+    held, tuned_on = (
+        [at(task_training.FIRST_VAL_SEED + number, text.tokens) for number in range(count)]
+        if text is not None
+        else []
+        for text in (val, tune)
     )
-    return {
+    found = task_training.fit(
+        model, case, lambda step: at(case.seed * 10**6 + step, train.tokens), held, tuned_on
+    )
+    measured: ProbeFound = {
         "loss": found["loss"],
         "accuracy": found["accuracy"],
         "curve": found["curve"],
         "diverged": found["diverged"],
     }
+    return measured if tune is None else {**measured, "tune_loss": found.get("tune_loss")}

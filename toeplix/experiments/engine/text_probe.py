@@ -22,6 +22,7 @@ from toeplix.data import Store
 from toeplix.experiments import retention
 from toeplix.experiments.engine import intervals, probing, rows, task_tuning
 from toeplix.experiments.engine.collect import results_file
+from toeplix.experiments.engine.report import reported
 from toeplix.files import read_json
 from toeplix.inference.loading import model_directory
 from toeplix.model import LanguageModel
@@ -224,7 +225,8 @@ def beside(results: Path, scale: str = "laptop") -> list[ProbeLine]:
     """What the experiment found about our models, matched, for comparison; nothing if it never ran."""
     file = results_file("retention", scale, results)
     with rows.interpreting(file):
-        return _compared(cast("list[retention.RetentionRow]", rows.flat(file)))
+        measured, _ = reported("retention", scale, results)
+        return _compared(cast("list[retention.RetentionRow]", measured))
 
 
 def _compared(measured: list[retention.RetentionRow]) -> list[ProbeLine]:
