@@ -30,6 +30,16 @@ def test_capacity_above_the_others():
     assert capacity.holds(held(paper_flat=0.6, hyena=0.9))["C10a"].kind == "fails"
 
 
+def test_trained_filters_are_the_control_of_frozen_ones():
+    rows = held(paper_flat=0.9, paper_4_heads=0.9)
+    assert capacity.holds(rows)["C11a"].kind == "holds"
+    kept = [row for row in rows if row["context"] > 1 or row["model"] != "paper flat"]
+    weak = kept + solved("paper flat", 0.5, part="equal width", context=1)
+    found = capacity.holds(weak)
+    assert found["C11a"].kind == found["C11b"].kind == "control not trained"
+    assert "paper flat reaches an accuracy of 0.49" in found["C11b"].reason
+
+
 def test_a_model_that_learns_no_length_is_no_control_of_capacity():
     rows = [row for row in held(paper_flat=0.9) if row["context"] > 1 or row["model"] != "hyena"]
     rows += solved("hyena", 0.9, part="equal width", context=1)

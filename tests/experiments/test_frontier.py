@@ -115,6 +115,18 @@ def test_a_control_below_a_bigram_model_decides_nothing():
     assert frontier.holds(searched({"hyena": 3.0}))["C1a"].kind == "control not trained"
 
 
+def test_a_run_that_diverged_at_any_budget_decides_nothing():
+    rows = searched({"hyena": -1.0})
+    best = frontier.frontier(rows)["paper flat"][BUDGETS[0]]
+    lost = [row | {"loss": None} if row in best[:1] else row for row in rows]
+    found = frontier.holds(lost)
+    assert found["C1a"].kind != "control not trained", "at the largest budget all ended"
+    tmm = "paper flat" if "paper flat" in found["C1a"].reason else "paper 4 heads"
+    best = frontier.frontier(rows)[tmm][BUDGETS[0]]
+    lost = [row | {"loss": None} if row in best[:1] else row for row in rows]
+    assert "diverged" in frontier.holds(lost)["C1c"].reason
+
+
 def test_losses_at_a_time_between_budgets():
     def row(steps, loss):
         return {"steps": steps, "relative_time": 1.0, "loss": loss, "seed": 0}
@@ -122,6 +134,9 @@ def test_losses_at_a_time_between_budgets():
     budgets = {1.0: [row(100, 4.0)], 4.0: [row(400, 3.0)]}
     assert frontier.at_time(budgets, 200.0)[0] == pytest.approx(3.5)
     assert frontier.at_time(budgets, 400.0)[0] == pytest.approx(3.0)
+    for several in budgets.values():  # a seed whose steps took twice the time
+        several.append(several[0] | {"relative_time": 2.0, "seed": 1})
+    assert frontier.at_time(budgets, 400.0) == pytest.approx({0: 3.0, 1: 3.5})
 
 
 def test_the_best_width_lies_between_its_neighbours():
@@ -138,3 +153,11 @@ def test_conditions_name_the_seeds_of_the_best_width(rows):
     from toeplix.experiments.engine.conditions import conditions
 
     assert "seeds: 3 to 6" in conditions(rows), "claims compare four of the models"
+
+
+def test_conditions_count_the_seeds_of_every_task():
+    from toeplix.experiments.engine.conditions import conditions
+
+    rows = [{"model": "paper flat", "task": "copy", "seed": seed} for seed in range(3)]
+    rows += [{"model": "paper flat", "task": "autoencoder", "seed": seed} for seed in range(6)]
+    assert conditions(rows) == ["seeds: 3 to 6"]

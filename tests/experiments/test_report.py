@@ -1,10 +1,12 @@
 """The document of claims: from rows alone, the same bytes every time, and the one in docs is current."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.experiments.rows_by_hand import learned
 from toeplix.experiments import EXPERIMENTS, SCALES, load
 from toeplix.experiments.engine import report, report_cache, rows, tuning
 from toeplix.experiments.engine.claims import CLAIMS, KINDS, Verdict
@@ -12,7 +14,8 @@ from toeplix.experiments.engine.claims_document import NOT_YET, folded, overview
 from toeplix.experiments.engine.collect import known, results_file
 from toeplix.experiments.engine.conditions import conditions
 from toeplix.experiments.engine.intervals import Interval
-from toeplix.experiments.engine.verdicts import Comparison, decide
+from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable
+from toeplix.explorer.claims import table
 
 pytestmark = pytest.mark.slow
 
@@ -77,14 +80,17 @@ def test_the_first_table_is_sorted_by_verdict_and_links_to_sections():
     assert "Rows of training, desk scale: seeds: 8." in document
 
 
-def test_a_decided_verdict_is_preferred_to_that_of_a_larger_scale():
+def test_the_largest_scale_that_can_test_a_part_counts():
     said = {part: {} for claim in CLAIMS.values() for part in claim.parts}
     one_seed = Verdict(kind="undecided", number="3", reason="one seed only", ours="")
     holds = Verdict(kind="holds", number="2 ± 1", reason="paper flat minus llama: below 0", ours="")
     said["C2"] = {"laptop": one_seed, "desk": holds, "paper": one_seed}
     said["C3"] = {"laptop": one_seed, "paper": one_seed}
     untrained = Verdict(kind="control not trained", number="2 ± 1", reason="few", ours="2 ± 1")
-    said["C4"] = {"desk": untrained}
+    said["C4"] = {"laptop": holds, "desk": untrained}
+    open_part = Verdict(kind="undecided", number="0 ± 1", reason="the interval contains 0", ours="")
+    said["C8"] = {"laptop": holds, "desk": open_part}
+    said["C11a"] = {"laptop": holds, "desk": not_testable("not here")}
     lines = {line.split("]")[0][3:]: line for line in overview(said, lambda name, scale: False)}
     assert (
         "**holds** (desk; paper: undecided) | 2 ± 1 | flat TMM minus Llama: below 0 |"
@@ -92,6 +98,29 @@ def test_a_decided_verdict_is_preferred_to_that_of_a_larger_scale():
     )
     assert "**undecided** (paper) | 3 |" in lines["C3"]
     assert "**control not trained** (desk) |  | few |" in lines["C4"], "its number decides nothing"
+    assert "**undecided** (desk) | 0 ± 1 |" in lines["C8"], "six seeds count more than three"
+    assert "**holds** (laptop; desk: not testable here)" in lines["C11a"]
+
+
+def test_rows_of_the_first_protocol_decide_nothing(tmp_path):
+    file = results_file("frozen", "laptop", tmp_path)
+    file.parent.mkdir()
+    old = [row for level, kind in ((4.5, "paper"), (5.2, "frozen")) for row in both(kind, level)]
+    for version, kind in ((1, "not testable here"), (2, "holds")):
+        cases = [row | {"protocol_version": version} for row in old]
+        lines = [json.dumps({"case": row, "found": {}}) + "\n" for row in cases]
+        file.write_text("".join(lines))
+        verdict = report.verdicts(tmp_path)["C6a"]["laptop"]
+        assert verdict.kind == kind
+        assert "frozen flat minus paper flat: 0.699" in verdict.ours
+        (claim,) = (each for each in table(tmp_path, tmp_path)["claims"] if each["name"] == "C6a")
+        assert [each["word"] for each in claim["ours"]] == [kind], "in the explorer too"
+    assert "first protocol" not in verdict.reason
+
+
+def both(kind, level):
+    """Rows of a model with and without heads."""
+    return [*learned(f"{kind} flat", level), *learned(f"{kind} 4 heads", level)]
 
 
 def test_commands_name_a_text_where_the_scale_has_none():

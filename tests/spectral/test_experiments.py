@@ -64,12 +64,15 @@ def made(
     }
 
 
-def decided(language: int, copy: int, coder: int, accuracy: float = 1.0, **other: object):
+def decided(
+    language: int, copy: int, coder: int, accuracy: float = 1.0, coders: str = "", **other: object
+):
     found = []
     for seed in range(3):
         found += [made("language", [language, language - seed], seed=seed) | other]
         found += [made("copy", [copy, copy - seed], accuracy=accuracy, seed=seed)]
-        found += [made("autoencoder", [coder, coder - seed], accuracy=0.96, seed=seed)]
+        last = made("autoencoder", [coder, coder - seed], accuracy=0.96, seed=seed)
+        found += [last | {"model": coders or last["model"]}]
     return index.holds(found)
 
 
@@ -81,6 +84,9 @@ def test_claims_on_indices():
         "copy models and autoencoders apart"
     )
     assert decided(0, -40, 0)["C15c"].kind == "fails"
+    heads = decided(0, -40, 0, coders=trained_filters.AUTOENCODER)["C15c"]
+    assert heads.kind == "not testable here", "the paper's autoencoders are flat"
+    assert "autoencoders, 16 heads" in heads.ours
     # about 6.5 of a hundred: the interval has both
     assert decided(-6, -40, -50)["C15a"].kind == "undecided"
     said = decided(-50, -40, -50, bigram_loss=3.9)["C15a"]
@@ -158,7 +164,7 @@ def recent(task: str, share: float, seed: int) -> dict:
     names = filters.SIDES if task == "autoencoder" else ("blocks",)
     entries = [entry | {"layer": f"{name}.0"} for name in names]
     sizes = {"model": "paper flat", "dim": 64, "context": 64, "seed": seed, "accuracy": 0.96}
-    return sizes | {"task": task, "filters": entries}
+    return sizes | {"task": task, "filters": entries, "loss": 4.0, "bigram_loss": 4.5}
 
 
 @pytest.mark.parametrize(
@@ -176,6 +182,12 @@ def test_claims_on_recency(language, coder, answer):
         found += [recent("autoencoder", coder, seed)]
     said = filters.holds(found)
     assert (said["C17a"].kind, said["C17b"].kind) == answer
+    heads = [row | {"model": trained_filters.AUTOENCODER} for row in found if row["task"][0] == "a"]
+    other = filters.holds([row for row in found if row["task"][0] != "a"] + heads)["C17b"]
+    assert other.kind == "not testable here", "the paper's autoencoders are flat"
+    assert "of the encoder of autoencoders, 16 heads: 0." in other.ours
+    weak = [row | {"loss": 4.0, "bigram_loss": 3.9} for row in found]
+    assert filters.holds(weak)["C17a"].kind == "control not trained"
     short = [row | {"context": 16} for row in found]
     assert filters.holds(short)["C17b"].kind == "not testable here", "two taps"
     unlearned = [row | {"accuracy": 0.1} for row in found]

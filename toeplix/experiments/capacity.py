@@ -21,6 +21,7 @@ a limit of the receptive field, not of capacity.
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,11 +60,8 @@ COST = "45 minutes on two cores with --jobs 2"
 RATES = (1e-2, 4e-3)
 # lengths of trained and frozen filters over the first length
 FROZEN_MULTIPLES = {"paper": (4, 8), "desk": (2, 4), "laptop": (4, 8), "smoke": (4, 8)}
-LENGTH_MULTIPLES = (
-    1,
-    2,
-    4,
-)  # of the first length; then doubled while a model reaches TARGET_ACCURACY
+# of the first length; then doubled while a model reaches TARGET_ACCURACY
+LENGTH_MULTIPLES = (1, 2, 4)
 MAX_LENGTH_MULTIPLE = 64
 LONGER_TRAINING = 4  # steps of longer training as a multiple of the other parts' steps
 COMPARED: dict[str, Settings] = {
@@ -377,13 +375,17 @@ def _share(rows: list[TaskRow], name: str, other: str) -> float:
 
 
 def _trainable(rows: list[TaskRow]) -> dict[str, list[Comparison] | Verdict]:
-    """Judge C11 at the lengths at which all models are measured, except where both make no errors."""
+    """Judge C11 at the lengths at which all models are measured, except where both make no errors.
+
+    The models with trained filters are the control: they must learn the shortest texts.
+    """
     names = list(dict.fromkeys(n for some in FROZEN_PAIRS.values() for pair in some for n in pair))
     found = {
         name: {group[0]["context"]: group for group in groups(rows, part="equal width", model=name)}
         for name in names
     }
     shared = sorted(set.intersection(*(set(found[name]) for name in names)))
+    control = next(filter(None, (_unlearned(rows, name) for name in TMM if found[name])), "")
     answers: dict[str, list[Comparison] | Verdict] = {}
     for part, pairs in FROZEN_PAIRS.items():
         several = []
@@ -393,7 +395,7 @@ def _trainable(rows: list[TaskRow]) -> dict[str, list[Comparison] | Verdict]:
                 if not _ceiling([here, there]):
                     name = f"length {length}, {first} minus {second}"
                     several.append(accuracies.compare(here, there, name, field="accuracy"))
-        answers[part] = [each for each in several if each is not None]
+        answers[part] = [replace(each, control=control) for each in several if each is not None]
         if shared and not several:
             answers[part] = not_testable(f"no model makes errors at lengths up to {max(shared)}")
     return answers

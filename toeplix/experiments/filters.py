@@ -22,11 +22,13 @@ from toeplix.experiments.engine.trained_filters import (
     Case,
     FilterEntry,
     FilterRow,
+    as_in_the_paper,
     chosen,
     first_heads,
     groups,
     rounded,
     unlearned,
+    unread,
 )
 from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable
 
@@ -69,7 +71,7 @@ def measure(case: Case, work: Path) -> Found:
                     "likeness": read.likeness,
                 }
             )
-    return score | {"filters": found}
+    return score | {"filters": found} | trained_filters.bigram_loss(case, work)
 
 
 def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
@@ -182,10 +184,11 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
         name=f"{eighth}, language minus untrained",
         interval=intervals.difference(recency(language), recency(untrained)),
         above=True,
+        control=unread(language),
     )
     context, heads = coders[0]["context"], LABELS[coders[0]["model"]]
     newest = max(1, context // NEWEST_DIVISOR)
-    none: list[Comparison] | Verdict = [
+    several = [
         Comparison(
             name=f"{eighth} of the {side} of autoencoders{heads}",
             interval=_mean(coders, side),
@@ -194,6 +197,7 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
         )
         for side in SIDES
     ]
+    none = as_in_the_paper(coders, several)
     if context < MIN_TAPS:
         few = f"the newest 1/{NEWEST_DIVISOR} of {context} taps is {newest}"
         none = not_testable(few, f"{eighth} of autoencoders: {_mean(coders)}")

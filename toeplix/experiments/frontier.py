@@ -320,36 +320,53 @@ def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
     parts: dict[str, list[Comparison]] = {}
     for part, other in zip(("C1a", "C1b"), OTHERS, strict=True):
         difference = intervals.difference(losses(last[tmm]), losses(last[other]))
-        parts[part] = [
-            _compared(f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}", difference, last[other])
-        ]
-    time = min(statistics.fmean(map(COSTS[curves.TIME], last[name])) for name in (tmm, "hyena"))
+        name = f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}"
+        parts[part] = [_compared(name, difference, [last[tmm]], [last[other]])]
+    # the shortest run of all, so that no seed is beyond its own
+    time = min(COSTS[curves.TIME](row) for name in (tmm, "hyena") for row in last[name])
     here, there = (at_time(best[name], time) for name in (tmm, "hyena"))
     if set(here) & set(there):
         name = f"time of {time:,.0f} steps, {tmm} minus hyena"
         difference = intervals.difference(here, there)
-        parts["C1c"] = [_compared(name, difference, last["hyena"])]
+        every = (list(best[each].values()) for each in (tmm, "hyena"))
+        parts["C1c"] = [_compared(name, difference, *every)]
     return decide(parts)
 
 
 def _compared(
-    name: str, difference: intervals.Interval, control: Sequence[FrontierRow]
+    name: str,
+    difference: intervals.Interval,
+    here: Sequence[Sequence[FrontierRow]],
+    there: Sequence[Sequence[FrontierRow]],
 ) -> Comparison:
+    """Return a comparison of two models by their runs of some budgets; no run may have diverged."""
+    reasons = [curves.some_diverged(runs[0]["model"], runs) for runs in (*here, *there)]
+    reasons.append(curves.untrained(there[-1][0]["model"], there[-1]))
     return Comparison(
         name=name,
         interval=difference,
         bound=SIMILAR_LOSS,
         unit="nats",
-        control=curves.untrained(control[0]["model"], control),
+        control=next(filter(None, reasons), ""),
     )
 
 
 def at_time(budgets: dict[float, list[FrontierRow]], time: float) -> dict[int, float]:
-    """Return losses by seed at a time, interpolated linearly in its logarithm between budgets."""
-    times = [statistics.fmean(map(COSTS[curves.TIME], group)) for group in budgets.values()]
+    """Return losses by seed at a time, interpolated linearly in its logarithm between budgets.
+
+    Every seed has the times that were measured in its own runs, so that their spread is part of the
+    spread of the losses.
+    """
+    times = [{row["seed"]: COSTS[curves.TIME](row) for row in group} for group in budgets.values()]
     by_seed = [losses(group) for group in budgets.values()]
     seeds = set.intersection(*map(set, by_seed))
     return {
-        seed: float(np.interp(np.log(time), np.log(times), [each[seed] for each in by_seed]))
+        seed: float(
+            np.interp(
+                np.log(time),
+                np.log([each[seed] for each in times]),
+                [each[seed] for each in by_seed],
+            )
+        )
         for seed in seeds
     }

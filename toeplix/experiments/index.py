@@ -9,38 +9,36 @@ is not better than a bigram model are still near their initialisation, and decid
 import statistics
 from functools import reduce
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from toeplix.experiments.engine import corpora, intervals, models, style, trained_filters
+from toeplix.experiments.engine import intervals, style, trained_filters
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.thresholds import (
     LARGE_INDEX,
-    MIN_TOKENS_PER_PARAMETER,
     NEAR_ZERO,
     PERFECT_ACCURACY,
 )
-from toeplix.experiments.engine.trained_filters import Case, FilterRow, chosen, groups, unlearned
+from toeplix.experiments.engine.trained_filters import (
+    Case,
+    FilterRow,
+    as_in_the_paper,
+    chosen,
+    groups,
+    unlearned,
+    unread,
+)
 from toeplix.experiments.engine.verdicts import Comparison, counted, decide, untrained
 
 CLAIMS, MEASURES_TIME = ("C15", "C16"), False
 COST = "15 minutes on two cores with --jobs 2, at scale desk an hour; others reuse its models"
 
 
-class IndexRow(FilterRow, total=False):
-    """A row of filters, with what tells whether its language model is trained."""
-
-    vocab: int
-    batch: int
-    steps: int
-    bigram_loss: float  # of a bigram model of as many training tokens; not in older rows
-
-
-def cases(scale: Scale, rows: list[IndexRow]) -> list[Case]:
+def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
     return trained_filters.cases(scale, [*rows])
 
 
@@ -72,14 +70,8 @@ def measure(case: Case, work: Path) -> Found:
             if len(filters) == 1:  # filters of heads are not composed with each other
                 stacks.setdefault(part, []).append(kernel.double())
     composed = {part: _composed(kernels) for part, kernels in stacks.items()}
-    bigram = {"bigram_loss": _bigram_loss(case, work)} if case.task == "language" else {}
+    bigram = trained_filters.bigram_loss(case, work)
     return score | {"filters": found, "composed": composed} | bigram
-
-
-def _bigram_loss(case: Case, work: Path) -> float:
-    """Return the loss of a bigram model of as many tokens as the language model has read."""
-    tokens = case.steps * case.batch * case.context
-    return corpora.ngram_losses(corpora.store(case, work).directory, tokens)["bigram_loss"]
 
 
 def _composed(kernels: list[torch.Tensor]) -> int | None:
@@ -204,34 +196,9 @@ def table(rows: list[FilterRow]) -> Table:
     return found
 
 
-def unread(rows: list[IndexRow]) -> str:
-    """Return why language models count as not trained, or nothing: as `curves.untrained` of filters."""
-    loss = statistics.fmean(row["loss"] for row in rows)
-    bigrams = [row["bigram_loss"] for row in rows if "bigram_loss" in row]
-    if bigrams:
-        below = statistics.fmean(bigrams)
-        said = f"the loss of the language models, {loss:.2f}, is not below that of a bigram model"
-        return "" if loss < below else f"{said}, {below:.2f}"
-    read = _tokens_per_parameter(rows[0])
-    if read >= MIN_TOKENS_PER_PARAMETER:
-        return ""
-    return f"the language models have read {read:.1f} tokens per parameter"
-
-
-def _tokens_per_parameter(row: IndexRow) -> float:
-    from toeplix.architectures import parameters
-
-    sizes = {"dim": row["dim"], "depth": row["depth"], "context": row["context"]}
-    # settings of rows of earlier versions may leave out what was the default then
-    settings = trained_filters.INITIALISATIONS[row["model"]]
-    size = parameters(models.model(settings, vocab=row["vocab"], **sizes))
-    return row["steps"] * row["batch"] * row["context"] / size
-
-
-def holds(rows: list[IndexRow]) -> dict[str, Verdict]:
-    several: list[FilterRow] = [*rows]
-    language, copy = chosen(several, "language"), chosen(several, "copy")
-    coders = chosen(several, "autoencoder")
+def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
+    language, copy = chosen(rows, "language"), chosen(rows, "copy")
+    coders = chosen(rows, "autoencoder")
     if not (shares(language) and shares(copy) and shares(coders)):
         return {}
     z = {"language": zs(language), "copy": zs(copy), "autoencoder": zs(coders)}
@@ -242,7 +209,7 @@ def holds(rows: list[IndexRow]) -> dict[str, Verdict]:
         name=f"-index/(n-1) of language, noise 0.5, {against['language']}",
         interval=intervals.mean(shares(language)),
         bound=NEAR_ZERO,
-        control=unread(cast("list[IndexRow]", language)),
+        control=unread(language),
     )
     copying = Comparison(
         name=f"-index/(n-1) of copy models, {against['copy']}",
@@ -262,7 +229,8 @@ def holds(rows: list[IndexRow]) -> dict[str, Verdict]:
         )
         for part in parts(coders)
     ]
-    return decide({"C15a": [near], "C15b": [copying], "C15c": coding}) | _retention(several)
+    parts_of = {"C15a": [near], "C15b": [copying], "C15c": as_in_the_paper(coders, coding)}
+    return decide(parts_of) | _retention(rows)
 
 
 def _retention(rows: list[FilterRow]) -> dict[str, Verdict]:

@@ -8,7 +8,7 @@ from toeplix.experiments import EXPERIMENTS, load
 from toeplix.experiments.engine.claims import CLAIMS
 from toeplix.experiments.engine.claims_document import NOT_YET, REPORTED_SCALES, Verdicts
 from toeplix.experiments.engine.collect import results_file
-from toeplix.experiments.engine.report import figure_file, reported
+from toeplix.experiments.engine.report import figure_file, held
 from toeplix.files import printable, reading
 
 
@@ -61,8 +61,7 @@ def _verdicts(results: Path, stamp: tuple[Any, ...]) -> tuple[Verdicts, list[str
             file = results_file(name, scale, results)
             try:
                 with reading(file, "restore it, or measure it again"):
-                    here, _ = reported(name, scale, results)
-                    said = load(name).holds(here) if here else {}
+                    said = held(name, scale, results)
             except (OSError, ValueError) as problem:
                 problems.append(" ".join(printable(str(problem)).split())[:400])
                 continue

@@ -8,7 +8,6 @@ from toeplix.experiments.engine.claims import CLAIMS, KINDS, Claim, Verdict
 REPORTED_SCALES = ("paper", "desk", "laptop")  # the numbers of smoke mean nothing
 NOT_YET = "not yet measured"
 FOLDED_FROM = 12  # lines from which a table is folded
-DECIDED = ("holds", "fails")
 WORDS = {  # for the names of models in rows
     "paper flat": "flat TMM",
     "paper 4 heads": "TMM with 4 heads",
@@ -35,7 +34,7 @@ Conditions = Callable[[str, str], list[str]]  # experiment, scale -> conditions 
 
 
 def overview(said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:
-    """Return the table of all parts, by the scale that decides them (`shown`), sorted by verdict.
+    """Return the table of all parts, by the scale that tests them (`shown`), sorted by verdict.
 
     `is_old(experiment, scale)` says whether the rows are of the first protocol.
     """
@@ -58,14 +57,14 @@ def overview(said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:
 
 
 def shown(by_scale: dict[str, Verdict]) -> tuple[str, Verdict | None]:
-    """Return the decided verdict of the largest scale that has one, or else that of the largest scale."""
+    """Return the verdict of the largest scale that can test the part, or else of the largest scale."""
     known = [scale for scale in REPORTED_SCALES if scale in by_scale]
-    decided = [scale for scale in known if by_scale[scale].kind in DECIDED]
-    return next(((scale, by_scale[scale]) for scale in [*decided, *known]), ("", None))
+    testing = [scale for scale in known if by_scale[scale].tests]
+    return next(((scale, by_scale[scale]) for scale in [*testing, *known]), ("", None))
 
 
 def _larger(by_scale: dict[str, Verdict], scale: str) -> list[str]:
-    """Return what larger scales say that a decided verdict is preferred to."""
+    """Return what larger scales say, which cannot test the part."""
     larger = REPORTED_SCALES[: REPORTED_SCALES.index(scale)] if scale else ()
     return [f"{each}: {by_scale[each].kind}" for each in larger if each in by_scale]
 

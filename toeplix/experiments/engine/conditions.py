@@ -81,7 +81,14 @@ def _groups(rows: Sequence[Row]) -> tuple[list[int], dict[str, str]]:
                     counts.append(len(group))
                     edges[f"{name} {part}".strip()] = text_rows.edge(here, name, part)
         return counts, edges
-    return [len({row["seed"] for row in rows if "seed" in row})], {}
+    seeds: dict[tuple[object, ...], set[int]] = {}
+    for row in rows:
+        if "seed" in row:
+            compared = tuple(row.get(name) for name in ("part", "task", "model", "dim"))
+            seeds.setdefault(compared, set()).add(row["seed"])
+    counts = [len(each) for each in seeds.values()]
+    # runs that only choose a learning rate, and baselines without weights, have one seed by design
+    return [count for count in counts if count > 1] or counts, {}
 
 
 def _one_width(rows: Sequence[TextRow], name: str, part: str) -> list[TextRow]:

@@ -15,8 +15,9 @@ from typing import NamedTuple
 LEVEL = 0.95
 HOLM = (
     "Verdicts use Holm's correction over all comparisons of a claim in one experiment, so that the "
-    "probability of any wrong decision per claim and experiment is at most 5%; the intervals shown are "
-    "95% intervals of one comparison each. C1 and C20 are decided in two experiments each."
+    "probability of any wrong decision per claim and experiment is at most 5% where the number of seeds "
+    "was fixed in advance; the intervals shown are 95% intervals of one comparison each. C1 and C20 are "
+    "decided in two experiments each."
 )
 
 

@@ -19,6 +19,7 @@ from toeplix.experiments.engine.collect import RESULTS, published_file, results_
 from toeplix.experiments.engine.conditions import conditions
 from toeplix.experiments.engine.intervals import HOLM
 from toeplix.experiments.engine.report_cache import ReportCache
+from toeplix.experiments.engine.verdicts import not_testable
 from toeplix.files import MARK, check_output, write_output
 from toeplix.reports import html
 
@@ -123,11 +124,19 @@ def verdicts(
 
 
 def _held(name: str, scale: str, results: Path, progress: Progress) -> dict[str, dict[str, Any]]:
-    here, _ = reported(name, scale, results)
-    if not here or not load(name).CLAIMS:
+    if not load(name).CLAIMS:
         return {}
     progress(f"verdicts of {name}, {scale} scale")
-    return {part: asdict(verdict) for part, verdict in load(name).holds(here).items()}
+    return {part: asdict(verdict) for part, verdict in held(name, scale, results).items()}
+
+
+def held(name: str, scale: str, results: Path = RESULTS) -> dict[str, Verdict]:
+    """Return the verdicts of an experiment's rows; those of the first protocol decide nothing."""
+    here, old = reported(name, scale, results)
+    found = load(name).holds(here) if here else {}
+    if not old:
+        return found
+    return {part: not_testable(tuning.FIRST_PROTOCOL, each.ours) for part, each in found.items()}
 
 
 def markdown(
@@ -154,16 +163,17 @@ def markdown(
         "per token; step times are relative to the paper's flat model. [log.md](log.md) discusses the",
         'results. TMM is the paper\'s Toeplitz model: "paper flat" without heads, "paper 4 heads" with',
         'heads. "toeplitz" has free filters and a gate; the default model of this library is the hybrid',
-        "of `family`. A verdict is that of the largest scale that decides the part; what larger scales",
-        "say stands beside it.",
+        "of `family`. A verdict is that of the largest scale that can test the part, with what larger",
+        "ones say. Rows of the first protocol (learning rates chosen on the reported data, one data",
+        "order for all seeds) are shown and decide nothing.",
         "",
         HOLM,
         tuning.SEEDS_RULE,
         "A control decides nothing unless it is trained. On text, its loss must be below that of a",
-        "bigram model of as many training tokens; rows of the first protocol have no bigram loss, and",
-        f"must have read {thresholds.MIN_TOKENS_PER_PARAMETER:g} training token per parameter. On a",
-        "task it must reach the target accuracy. A part that fails against one trained control fails,",
-        "whatever the others say.",
+        "bigram model of as many training tokens; where rows have no bigram loss (C17), it must have",
+        f"read {thresholds.MIN_TOKENS_PER_PARAMETER:g} training token per parameter. On a task it must",
+        "reach the target accuracy. A part that fails against one trained control fails, whatever the",
+        "others say.",
         "",
         "## The paper's claims",
         "",

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toeplix.experiments.engine import intervals
-from toeplix.experiments.engine.claims import Kind, Verdict
+from toeplix.experiments.engine.claims import ONE_SEED, Kind, Verdict
 from toeplix.experiments.engine.intervals import Interval
 
 
@@ -100,7 +100,7 @@ def _reason(each: Comparison, answer: bool | None, tested: int) -> str:
     if answer is not None:
         return f"{'' if answer else 'not '}{each.side}"
     if not each.interval.dof:
-        return "one seed only"
+        return ONE_SEED
     if intervals.below(each.interval, each.bound) is None:
         return f"the interval contains {each.bound:.3g}"
     return f"not decided after Holm's correction over {tested} comparisons"
