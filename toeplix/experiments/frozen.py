@@ -19,7 +19,7 @@ from toeplix.experiments.engine.text_training import Pair
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C6",), False
-COST = "10 minutes on two cores with --jobs 2; at scale desk 20 minutes"
+COST = "10 minutes on two cores with --jobs 2; at scale desk 35 minutes"
 COMPARED: dict[str, Settings] = {
     "paper flat": PAPER_FLAT,
     "paper 4 heads": PAPER_HEADS,

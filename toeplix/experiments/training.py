@@ -45,7 +45,7 @@ from toeplix.experiments.engine.thresholds import SIMILAR_LOSS, SMALL_RANGE
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C1", "C2", "C8"), False
-COST = "50 minutes on two shared cores with --jobs 2; at scale desk 136 runs, 5 core hours"
+COST = "50 minutes on two shared cores with --jobs 2; at scale desk 145 runs, 3 hours"
 ANCHOR = "hyena"
 COSTS: dict[str, equal_cost.Cost] = {"compute": equal_cost.compute, "memory": equal_cost.memory}
 EQUAL_COST_MODELS = (

@@ -19,7 +19,7 @@ from toeplix.experiments.engine.thresholds import EARLY
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C4", "C5"), False
-COST = "20 minutes on two cores with --jobs 2; at scale desk 40 minutes after `frozen`"
+COST = "20 minutes on two cores with --jobs 2; at scale desk an hour after `frozen`"
 NUMBERS = (1, 2, 4, 8, 16)
 BASE = "flat"
 # no part of C4 or C5 compares them
