@@ -39,7 +39,7 @@ from toeplix.experiments.engine.thresholds import newest_bigram
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C9",), False
-COST = "15 minutes on two cores with --jobs 2; at scale desk 2 hours"
+COST = "15 minutes on two cores with --jobs 2; at scale desk 2.5 hours"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama", "window")
 COMPARED = {name: MODELS[name] for name in NAMES}
 TRAININGS = ("untrained", "language", "copy")

@@ -36,7 +36,7 @@ Conditions = Callable[[str, str], list[str]]  # experiment, scale -> conditions 
 def overview(said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:
     """Return the table of all parts, by the scale that tests them (`shown`), sorted by verdict.
 
-    `is_old(experiment, scale)` says whether the rows are of the first protocol.
+    `is_old(experiment, scale)` says whether the rows are of the first protocol; these decide nothing.
     """
     lines = ["| | claim | verdict | number | reason |", "|---|---|---|---|---|"]
     order = [*KINDS, NOT_YET]
@@ -44,13 +44,14 @@ def overview(said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:
     for name, claim in CLAIMS.items():
         for part, said_of in claim.parts.items():
             scale, verdict = shown(said[part])
-            word = verdict.kind if verdict else NOT_YET
-            cells = [f"[{part}](#{name.lower()})", said_of.text]
             old = verdict is not None and is_old(said_of.experiment, scale)
-            place = [f"{scale}, first protocol" if old else scale, *_larger(said[part], scale)]
+            word = verdict.kind if verdict and not old else NOT_YET
+            cells = [f"[{part}](#{name.lower()})", said_of.text]
+            place = [f"{scale}: first protocol" if old else scale, *_larger(said[part], scale)]
             cells += [f"**{word}** ({'; '.join(place)})" if verdict else f"**{word}**"]
             # a number that decides nothing would be read as one that does
-            number = verdict.number if verdict and word != "control not trained" else ""
+            decides = verdict is not None and not old and word != "control not trained"
+            number = verdict.number if verdict and decides else ""
             cells += [number, plain(verdict.reason) if verdict else ""]
             known.append((order.index(word), cells))
     return lines + [row(cells) for _, cells in sorted(known, key=lambda each: each[0])]

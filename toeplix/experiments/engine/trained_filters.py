@@ -252,7 +252,7 @@ def as_in_the_paper(coders: list[FilterRow], found: list[Comparison]) -> list[Co
     if coders[0]["model"] != AUTOENCODER:
         return found
     return not_testable(
-        "the paper's autoencoders are flat, and flat ones do not learn here; those with 16 heads do",
+        "the paper's autoencoders have no heads, and such ones do not learn here; those with 16 do",
         "; ".join(map(str, found)),
     )
 
