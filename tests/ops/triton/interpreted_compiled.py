@@ -113,6 +113,7 @@ def sharded(rank, directory):
     gradients = [weight.grad.full_tensor() for weight in layer.parameters()]
     if rank == 0:
         torch.save(gradients, f"{directory}/gradients.pt")
+    torch.distributed.barrier()  # gloo aborts a process whose peer has left
     torch.distributed.destroy_process_group()
 
 
