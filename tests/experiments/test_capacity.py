@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from tests.experiments.rows_by_hand import SEEDS, kinds, solved
 from toeplix.experiments import SCALES, capacity
+from toeplix.experiments.engine import capacity_verdicts
 
 
 def held(**levels):
@@ -57,10 +58,10 @@ def test_the_text_of_capacity_says_where_accuracy_falls_below_the_target():
 def test_the_better_model_is_chosen_on_batches_that_are_not_reported():
     """4 heads are better on the reported batches, flat on the others."""
     rows = held(paper_flat=0.7, paper_4_heads=0.9)
-    assert capacity.best_tmm(rows) == "paper 4 heads", "rows of the first protocol"
+    assert capacity_verdicts.best_tmm(rows) == "paper 4 heads", "rows of the first protocol"
     for row in rows:
         row["tune_loss"] = 1.0 if row["model"] == "paper flat" else 2.0
-    assert capacity.best_tmm(rows) == "paper flat"
+    assert capacity_verdicts.best_tmm(rows) == "paper flat"
     assert "hyena minus paper flat" in capacity.holds(rows)["C10a"].ours
 
 
@@ -95,7 +96,9 @@ def test_lengths_grow_until_a_model_breaks():
     assert capacity.lengths(rows, "paper 4 heads", 2, SEEDS) == [2, 4, 8, 16]
     assert capacity.breaks(rows, "paper 4 heads") == "16"
     # a length that the others were not asked changes nothing between them
-    assert capacity.kept(rows, "paper 4 heads") == capacity.kept(rows[:-3], "paper 4 heads")
+    assert capacity_verdicts.kept(rows, "paper 4 heads") == capacity_verdicts.kept(
+        rows[:-3], "paper 4 heads"
+    )
 
 
 def test_lengths_grow_when_all_seeds_are_measured():

@@ -18,23 +18,28 @@ Two layers of attention with a window of half the text do not cover its first to
 a limit of the receptive field, not of capacity.
 """
 
-import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from toeplix.experiments.engine import (
     accuracies,
+    capacity_verdicts,
     equal_cost,
-    intervals,
     style,
     task_training,
     task_tuning,
     tuning,
 )
-from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.capacity_verdicts import (
+    FROZEN_PAIRS,
+    KIND,
+    RIVALS,
+    TMM,
+    breaks,
+    ceiling,
+)
 from toeplix.experiments.engine.models import (
     LINEAR,
     MODELS,
@@ -48,12 +53,7 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.task_training import Case, TaskRow
 from toeplix.experiments.engine.task_tuning import best_rate, groups, tuned, unsettled
-from toeplix.experiments.engine.thresholds import (
-    CLAIMED_FLOPS_RATIO,
-    PERFECT_ACCURACY,
-    TARGET_ACCURACY,
-)
-from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable
+from toeplix.experiments.engine.thresholds import TARGET_ACCURACY
 
 CLAIMS, MEASURES_TIME = ("C10", "C11"), False
 COST = "45 minutes on two cores with --jobs 2"
@@ -74,19 +74,11 @@ FROZEN: dict[str, Settings] = {
     for how, frozen in (("frozen", "random"), ("ones", "ones"))
     for kind, settings in (("flat", PAPER_FLAT), ("4 heads", PAPER_HEADS))
 }
-KIND = ("flat", "4 heads")  # of FROZEN
 ANCHOR = "hyena"
 SLOW_ON_CPU = ("mamba2",)  # on a CPU: equal compute at the middle length only
 LONGER_AT_BOTH_LENGTHS = ("paper flat", "paper 4 heads", "hyena")
 LONGER_AT_MIDDLE_LENGTH = (*LONGER_AT_BOTH_LENGTHS, "toeplitz", "frozen flat")
 PUBLISHED = {"paper flat": 1.0, "hyena": 1.0, "mamba2": 0.5}  # learning rates over the grid's first
-TMM = ("paper flat", "paper 4 heads")
-# pairs of C11 by part: a model that should be below another
-FROZEN_PAIRS = {
-    "C11a": [(f"ones {kind}", free) for kind, free in zip(KIND, TMM, strict=True)],
-    "C11b": [("ones flat", "ones 4 heads")],
-}
-RIVALS = {"C10a": "hyena", "C10b": "mamba2"}
 DECIDING = (*TMM, *RIVALS.values(), *(f"ones {kind}" for kind in KIND))
 SIZES: task_training.Sizes = {
     "paper": {
@@ -189,14 +181,9 @@ def _undecided_frozen(scale: Scale, rows: list[TaskRow], lengths: list[int]) -> 
         here = {
             group[0]["model"]: group for group in groups(rows, part="equal width", context=length)
         }
-        open_pairs = [pair for pair in pairs if not _ceiling([here.get(name, []) for name in pair])]
+        open_pairs = [pair for pair in pairs if not ceiling([here.get(name, []) for name in pair])]
         found |= unsettled(scale, here, open_pairs, "accuracy")
     return found
-
-
-def _ceiling(several: list[list[TaskRow]]) -> bool:
-    """Return whether models make too few errors to compare, or are not measured."""
-    return not all(several) or min(map(_accuracy, several)) >= PERFECT_ACCURACY
 
 
 def lengths(rows: list[TaskRow], name: str, first: int, seeds: Sequence[int]) -> list[int]:
@@ -229,6 +216,7 @@ def _width(scale: Scale, name: str, context: int) -> int:
 
 
 measure = task_training.measure
+holds = capacity_verdicts.holds
 
 
 def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
@@ -275,131 +263,3 @@ def table(rows: list[TaskRow]) -> Table:
         name = str(line["model"])
         found.append({**line, **({"breaks at": breaks(rows, name)} if wide else {})})
     return found
-
-
-def breaks(rows: list[TaskRow], name: str) -> str:
-    """Return the shortest length at which the mean accuracy is below TARGET_ACCURACY, as text."""
-    found = {
-        group[0]["context"]: statistics.fmean(row["accuracy"] for row in group)
-        for group in groups(rows, part="equal width", model=name)
-    }
-    below = sorted(length for length, accuracy in found.items() if accuracy < TARGET_ACCURACY)
-    return str(below[0]) if below else f"above {max(found)}"
-
-
-def kept(rows: list[TaskRow], name: str) -> dict[int, float]:
-    """Return the mean accuracy over the lengths that the compared models have, by seed."""
-    several = [
-        group
-        for n in _shared(rows)
-        for group in groups(rows, part="equal width", model=name, context=n)
-    ]
-    seeds = set.intersection(*({row["seed"] for row in group} for group in several))
-    return {
-        seed: statistics.fmean(
-            row["accuracy"] for group in several for row in group if row["seed"] == seed
-        )
-        for seed in seeds
-    }
-
-
-def _shared(rows: list[TaskRow]) -> set[int]:
-    """Return the lengths that all models of C10 have."""
-    return set.intersection(
-        *(
-            {group[0]["context"] for group in groups(rows, part="equal width", model=name)}
-            for name in (*TMM, *RIVALS.values())
-        )
-    )
-
-
-def _at(rows: list[TaskRow], name: str, lengths: set[int]) -> list[TaskRow]:
-    """Return the rows of a model at its best learning rate, at some lengths."""
-    several = groups(rows, part="equal width", model=name)
-    return [row for group in several if group[0]["context"] in lengths for row in group]
-
-
-def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
-    found: dict[str, Verdict] = {}
-    names = (*TMM, *RIVALS.values())
-    if all(len(groups(rows, part="equal width", model=name)) > 1 for name in names):
-        found |= decide(_above(rows))
-    return found | decide(_trainable(rows))
-
-
-def _above(rows: list[TaskRow]) -> dict[str, list[Comparison]]:
-    best = best_tmm(rows)
-    score = kept(rows, best)
-    found: dict[str, list[Comparison]] = {}
-    for part, other in RIVALS.items():
-        more = intervals.difference(kept(rows, other), score)
-        limits = f"{breaks(rows, other)} and {breaks(rows, best)}"
-        below = f"(they fall below {TARGET_ACCURACY:.0%} at length: {limits})"
-        name = f"mean accuracy over lengths, {other} minus {best} {below}"
-        found[part] = [Comparison(name=name, interval=more, control=_unlearned(rows, other))]
-        share = Comparison(
-            name=f"FLOPs of {best} over those of {other}",
-            interval=intervals.exact(_share(rows, best, other)),
-            bound=CLAIMED_FLOPS_RATIO + 1e-9,
-        )
-        found.setdefault("C10c", []).append(share)
-    return found
-
-
-def best_tmm(rows: list[TaskRow]) -> str:
-    """Return the better of the paper's two models, chosen on the batches that are not reported.
-
-    Rows of the first protocol have none: the model with the higher reported accuracy is taken.
-    """
-    shared = _shared(rows)
-    tuned_on: dict[str, list[float]] = {}
-    for name in TMM:
-        mine = [row for row in _at(rows, name, shared) if "tune_loss" in row]
-        losses = [row.get("tune_loss") for row in mine]
-        tuned_on[name] = [math.inf if loss is None else loss for loss in losses]
-    if all(tuned_on.values()):
-        return min(TMM, key=lambda name: statistics.fmean(tuned_on[name]))
-    return max(TMM, key=lambda name: statistics.fmean(kept(rows, name).values()))
-
-
-def _unlearned(rows: list[TaskRow], name: str) -> str:
-    """Return why a model counts as not trained, or nothing: it must learn the shortest length."""
-    several = groups(rows, part="equal width", model=name)
-    reason = accuracies.untrained(min(several, key=lambda group: group[0]["context"]))
-    return f"{reason}, at the shortest length" if reason else ""
-
-
-def _share(rows: list[TaskRow], name: str, other: str) -> float:
-    here, there = (groups(rows, part="equal width", model=each)[0][0] for each in (name, other))
-    return here["flops_per_step"] / there["flops_per_step"]
-
-
-def _trainable(rows: list[TaskRow]) -> dict[str, list[Comparison] | Verdict]:
-    """Judge C11 at the lengths at which all models are measured, except where both make no errors.
-
-    The models with trained filters are the control: they must learn the shortest texts.
-    """
-    names = list(dict.fromkeys(n for some in FROZEN_PAIRS.values() for pair in some for n in pair))
-    found = {
-        name: {group[0]["context"]: group for group in groups(rows, part="equal width", model=name)}
-        for name in names
-    }
-    shared = sorted(set.intersection(*(set(found[name]) for name in names)))
-    control = next(filter(None, (_unlearned(rows, name) for name in TMM if found[name])), "")
-    answers: dict[str, list[Comparison] | Verdict] = {}
-    for part, pairs in FROZEN_PAIRS.items():
-        several = []
-        for length in shared:
-            for first, second in pairs:
-                here, there = found[first][length], found[second][length]
-                if not _ceiling([here, there]):
-                    name = f"length {length}, {first} minus {second}"
-                    several.append(accuracies.compare(here, there, name, field="accuracy"))
-        answers[part] = [replace(each, control=control) for each in several if each is not None]
-        if shared and not several:
-            answers[part] = not_testable(f"no model makes errors at lengths up to {max(shared)}")
-    return answers
-
-
-def _accuracy(rows: list[TaskRow]) -> float:
-    return statistics.fmean(row["accuracy"] for row in rows)
