@@ -15,7 +15,7 @@ from toeplix.experiments.engine.collect import collect, results_file
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.text_rows import Case, at_best, edge
 from toeplix.experiments.engine.text_runs import Sized, run_of
-from toeplix.experiments.engine.text_training import Pair, best_rate, settled_rate, tuned
+from toeplix.experiments.engine.text_training import Pair, best_rate, settled, tuned
 
 LAPTOP = SCALES["laptop"]
 TWO = {"hyena": MODELS["hyena"], "llama": MODELS["llama"]}
@@ -182,10 +182,10 @@ def test_full_runs_check_the_rate_that_shorter_runs_choose():
     """They walk down while the next lower rate is better, with the first seed."""
     desk, settings = SCALES["desk"], MODELS["hyena"]
     assert best_rate(SHORT, "hyena", settings, desk) == 0.016
-    assert settled_rate(SHORT, "hyena", settings, desk) is None
+    assert settled(SHORT, "hyena", settings, desk).rate is None
     assert full_cases(SHORT) == {(0.016, 0), (0.006, 0)}
     right = SHORT + desk_rows((0.016, 3.8, 0), (0.006, 3.9, 0))
-    assert settled_rate(right, "hyena", settings, desk) == 0.016
+    assert settled(right, "hyena", settings, desk).rate == 0.016
     assert full_cases(right) == {(0.006, 0), *((0.016, seed) for seed in desk.seeds)}
     wrong = SHORT + desk_rows((0.016, 3.8, 0), (0.006, 3.7, 0))
     assert full_cases(wrong) == {(0.016, 0), (0.006, 0), (0.002, 0)}
@@ -193,7 +193,7 @@ def test_full_runs_check_the_rate_that_shorter_runs_choose():
     assert (0.00067, 0) in full_cases(lowest), "beyond the rates of shorter runs"
     assert best_rate(lowest, "hyena", settings, desk) == 0.016, "the centre of other widths' grids"
     done = lowest + desk_rows((0.00067, 3.9, 0))
-    assert settled_rate(done, "hyena", settings, desk) == 0.002
+    assert settled(done, "hyena", settings, desk).rate == 0.002
     seeds = desk_rows(*((0.016, 3.8, seed) for seed in desk.seeds[1:]))
     assert {(0.016, 0), (0.016, 1), (0.016, 2)} <= full_cases(done + seeds), "measured before"
     assert edge(done, "hyena") == "inside"
@@ -203,14 +203,14 @@ def test_a_rate_at_which_a_full_run_diverged_is_not_chosen():
     """The short run with one seed was lucky; half the step down is tried, and the whole."""
     desk, settings = SCALES["desk"], MODELS["hyena"]
     rows = SHORT + desk_rows((0.016, 3.7, 0), (0.006, 3.9, 0), (0.016, None, 1))
-    assert settled_rate(rows, "hyena", settings, desk) is None
+    assert settled(rows, "hyena", settings, desk).rate is None
     diverged = {(0.016, 0), (0.016, 1)}
     assert full_cases(rows) == {*diverged, (0.0098, 0), (0.006, 0)}
     rows += desk_rows((0.0098, 3.8, 0))
-    assert settled_rate(rows, "hyena", settings, desk) == 0.0098
+    assert settled(rows, "hyena", settings, desk).rate == 0.0098
     assert full_cases(rows) == {*diverged, (0.006, 0), *((0.0098, seed) for seed in desk.seeds)}
     rows += desk_rows((0.0098, None, 2), (0.002, 4.0, 0))
-    assert settled_rate(rows, "hyena", settings, desk) == 0.006
+    assert settled(rows, "hyena", settings, desk).rate == 0.006
 
 
 def test_half_a_step_is_tried_once_where_all_runs_are_full():
@@ -224,7 +224,7 @@ def test_half_a_step_is_tried_once_where_all_runs_are_full():
             seen[case.lr, case.seed] = vars(case) | known
         rows = list(seen.values())
     assert {lr for lr, _ in seen} == {*LAPTOP.rates, 0.0098}
-    assert settled_rate(rows, "hyena", MODELS["hyena"], LAPTOP) == 0.0098
+    assert settled(rows, "hyena", MODELS["hyena"], LAPTOP).rate == 0.0098
     assert {row["lr"] for row in at_best(rows)["hyena"]} == {0.0098}
 
 

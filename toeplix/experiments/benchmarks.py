@@ -109,7 +109,7 @@ def available(root: Path | None) -> tuple[str, ...]:
 def cases(scale: Scale, rows: list[BenchmarkRow]) -> list[Case]:
     compared = {name: MODELS[name] for name in COMPARED}
     found = [Case(**asdict(case)) for case in text_training.tuned(scale, compared, rows)]
-    rates = {name: text_training.settled_rate(rows, name, MODELS[name], scale) for name in COMPARED}
+    rates = {name: text_training.settled(rows, name, MODELS[name], scale).rate for name in COMPARED}
     if None in rates.values():
         return found
     tasks = available(data_root())

@@ -37,7 +37,7 @@ from toeplix.experiments.engine.text_rows import (
     at_best,
     rates_of,
 )
-from toeplix.experiments.engine.text_training import Pair, settled_rate
+from toeplix.experiments.engine.text_training import Pair, settled
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
@@ -120,7 +120,9 @@ def rates(rows: list[TextRow], scale: Scale) -> dict[str, float]:
     data = tuning_corpus(scale)
     here = replace(scale, **(SIZES[scale.name] | {"data": data}))
     part = f"{short(data)}, equal steps"
-    found = {name: settled_rate(rows, name, each, here, part) for name, each in COMPARED.items()}
+    found = {
+        name: settled(rows, name, each, here, part=part).rate for name, each in COMPARED.items()
+    }
     return {name: rate for name, rate in found.items() if rate is not None}
 
 

@@ -30,7 +30,7 @@ from toeplix.experiments.engine.models import MODELS, model, published_rate
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.text_rows import TextRow, losses, tuning_level
+from toeplix.experiments.engine.text_rows import TextRow, losses
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS
 from toeplix.experiments.engine.verdicts import Comparison, decide
 from toeplix.experiments.engine.widths import best_width, next_width, widths_to_try
@@ -135,7 +135,7 @@ class _Known:
     def __init__(self, rows: list[FrontierRow], name: str, budget: float, seed: int) -> None:
         self.name, self.budget, self.seed = name, budget, seed
         self.levels = {
-            (row["dim"], row["lr"]): tuning_level(row)
+            (row["dim"], row["lr"]): tuning.level(row)
             for row in rows
             if row["model"] == name and row["budget"] == budget and row["seed"] == seed
         }
@@ -196,7 +196,7 @@ def frontier(rows: Sequence[FrontierRow]) -> Frontier:
             if which == name:
                 most = max(map(len, by_size.values()))
                 full = [group for group in by_size.values() if len(group) == most]
-                best = min(full, key=lambda group: statistics.fmean(map(tuning_level, group)))
+                best = min(full, key=lambda group: statistics.fmean(map(tuning.level, group)))
                 found.setdefault(name, {})[budget] = best
     return found
 
@@ -316,7 +316,7 @@ def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
     last = {name: several[budgets[-1]] for name, several in best.items()}
     if not all(losses(group) for group in last.values()):
         return {}
-    tmm = min(TMM, key=lambda name: statistics.fmean(map(tuning_level, last[name])))
+    tmm = min(TMM, key=lambda name: statistics.fmean(map(tuning.level, last[name])))
     parts: dict[str, list[Comparison]] = {}
     for part, other in zip(("C1a", "C1b"), OTHERS, strict=True):
         difference = intervals.difference(losses(last[tmm]), losses(last[other]))

@@ -39,7 +39,7 @@ COST = "15 minutes on two cores with --jobs 2, at scale desk an hour; others reu
 
 
 def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
-    return trained_filters.cases(scale, [*rows])
+    return trained_filters.cases(scale, rows)
 
 
 def measure(case: Case, work: Path) -> Found:

@@ -54,7 +54,7 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
     }
     found = text_training.tuned(here, wanted, rows, pairs=[Pair("linear exp", "llama")])
     # whether it diverges is judged at the rate that is best for the stable feature map
-    limit = text_training.settled_rate(rows, "linear elu", COMPARED["linear elu"], here)
+    limit = text_training.settled(rows, "linear elu", COMPARED["linear elu"], here).rate
     parts: dict[str, dict[str, Any]] = {"": {}, HALF: {"precision": "bfloat16"}}
     for part, recipe in parts.items() if limit is not None else ():
         make = partial(Case.of, here, "linear exp", COMPARED["linear exp"], lr=limit)

@@ -120,7 +120,7 @@ def _tuned(case: Case, scale: Scale, rows: list[RetentionRow], seeds: Sequence[i
     """Return a decoder at all learning rates with its seed, and at the best with all seeds."""
     grid = DECODER_RATES.get(scale.name, (case.lr,))
     tried = {
-        row["lr"]: _tuning_level(row)
+        row["lr"]: tuning.level(row)
         for row in _alike(rows, case.model, case.training, case.part, case.probe["signal"])
         if (row["seed"], row["encoder_lr"]) == (case.seed, case.encoder_lr)
     }
@@ -134,7 +134,7 @@ def _tuned(case: Case, scale: Scale, rows: list[RetentionRow], seeds: Sequence[i
 def encoder_rates(rows: Sequence[RetentionRow], name: str, seed: int) -> dict[float, float]:
     """Return the tuning loss of a model's encoders by learning rate; infinite if the run diverged."""
     return {
-        row["encoder_lr"]: math.inf if (loss := row.get("tune_loss")) is None else loss
+        row["encoder_lr"]: tuning.level(row)
         for row in rows
         if (row["part"], row["model"], row["seed"]) == (ENCODER, name, seed)
     }
@@ -223,7 +223,7 @@ def chosen(
     rows: list[RetentionRow], name: str, training: str, part: str = "matched"
 ) -> list[RetentionRow]:
     """Return the rows of decoders on an encoder, at the best of their learning rates."""
-    return _at_best(_alike(rows, name, training, part))
+    return tuning.at_best(_alike(rows, name, training, part))
 
 
 def _alike(
@@ -238,27 +238,11 @@ def _alike(
     ]
 
 
-def _at_best(rows: list[RetentionRow]) -> list[RetentionRow]:
-    """Return the rows of the learning rate with most seeds, of several the one that tuning prefers."""
-    by_rate: dict[float, list[RetentionRow]] = {}
-    for row in rows:
-        by_rate.setdefault(row["lr"], []).append(row)
-    most = max(map(len, by_rate.values()), default=0)
-    full = [group for group in by_rate.values() if len(group) == most]
-    return min(full, key=lambda group: statistics.fmean(map(_tuning_level, group)), default=[])
-
-
-def _tuning_level(row: RetentionRow) -> float:
-    """Return the loss that chooses a learning rate; rows with one rate may have no other than theirs."""
-    loss = row.get("tune_loss", row["loss"])
-    return math.inf if loss is None else loss
-
-
 def control_losses(rows: list[RetentionRow], signal: str = "none") -> dict[int, float]:
     """Return the losses of the control decoders (by default those without a hidden state), by seed."""
     names = dict.fromkeys(row["model"] for row in rows if row["part"] == "control")
     several = [_alike(rows, name, "language", "control", signal) for name in names]
-    return task_tuning.by_seed(_at_best([row for each in several for row in each]), "loss")
+    return task_tuning.by_seed(tuning.at_best([row for each in several for row in each]), "loss")
 
 
 def table(rows: list[RetentionRow]) -> Table:
@@ -272,7 +256,7 @@ def table(rows: list[RetentionRow]) -> Table:
         groups.setdefault((row["part"], signal, row["model"], row["training"]), []).append(row)
     found = []
     for (part, signal, name, training), tried in sorted(groups.items()):
-        group = _at_best(tried)
+        group = tuning.at_best(tried)
         here = task_tuning.by_seed(group, "loss")
         line = {"part": f"{part} {signal}".strip(), "encoder": name, "trained on": training}
         line["learning rate"] = f"{group[0]['lr']:g}"

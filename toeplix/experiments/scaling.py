@@ -20,7 +20,7 @@ from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.text_rows import Case, TextRow, of_one_text
-from toeplix.experiments.engine.text_training import best_rate, settled_rate
+from toeplix.experiments.engine.text_training import best_rate, settled
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
@@ -52,7 +52,7 @@ def cases(scale: Scale, rows: list[TextRow]) -> list[Case]:
             found += [case for case in tuning_runs if case.seed == scale.seeds[0]]
             rate = None
             if near is not None:
-                rate = settled_rate(rows, name, settings, scale, part, near=near, dim=dim)
+                rate = settled(rows, name, settings, scale, near, part=part, dim=dim).rate
             for length in LENGTHS if rate is not None else ():
                 steps = max(2, int(scale.steps * length))
                 warmup = max(1, round(scale.warmup * steps / scale.steps))

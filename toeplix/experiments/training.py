@@ -38,7 +38,6 @@ from toeplix.experiments.engine.text_rows import (
     at_best,
     fullest,
     setting,
-    tuning_level,
 )
 from toeplix.experiments.engine.text_training import Pair, best_rate, rates_tried
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS, SMALL_RANGE
@@ -208,7 +207,7 @@ def _best_of_rates(rows: list[TextRow], name: str) -> list[TextRow]:
     for row in _rate_rows(rows):
         if row["model"] == name:
             by_rate.setdefault(row["lr"], []).append(row)
-    return min(by_rate.values(), key=lambda group: statistics.fmean(map(tuning_level, group)))
+    return min(by_rate.values(), key=lambda group: statistics.fmean(map(tuning.level, group)))
 
 
 def _tried(rows: list[TextRow], name: str) -> str:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from toeplix.experiments.engine import intervals, style
+from toeplix.experiments.engine import intervals, style, tuning
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.text_rows import (
@@ -16,7 +16,6 @@ from toeplix.experiments.engine.text_rows import (
     losses,
     split_losses,
     tokens_per_parameter,
-    tuning_level,
 )
 from toeplix.experiments.engine.thresholds import MIN_TOKENS_PER_PARAMETER
 from toeplix.experiments.engine.verdicts import Comparison
@@ -249,7 +248,7 @@ def best_of(rows: Sequence[TextRow], names: Sequence[str], part: str = "") -> st
     """
     groups = at_best(rows, part)
     levels = {
-        name: [tuning_level(row) for row in groups.get(name, []) if row["loss"] is not None]
+        name: [tuning.level(row) for row in groups.get(name, []) if row["loss"] is not None]
         for name in names
     }
     if not all(levels.values()):

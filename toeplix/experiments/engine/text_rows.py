@@ -155,7 +155,7 @@ def comparable(case: type, rows: Sequence[AnyRow], data: str | None = None) -> l
 def rates_of(rows: Sequence[TextRow], case: Case) -> dict[float, float]:
     """Return tuning losses of a case with its seed by learning rate; of diverged runs, infinity."""
     return {
-        row["lr"]: tuning_level(row)
+        row["lr"]: tuning.level(row)
         for row in rows
         if row["seed"] == case.seed
         and row.get("tuning_run", False) == case.tuning_run
@@ -163,37 +163,20 @@ def rates_of(rows: Sequence[TextRow], case: Case) -> dict[float, float]:
     }
 
 
-def tuning_level(row: TextRow) -> float:
-    """Return the loss that chooses learning rates; rows of the first protocol have one loss only."""
-    loss = row.get("tune_loss", row["loss"])
-    return math.inf if loss is None else loss
-
-
 def at_best(
     rows: Sequence[TextRow], part: str = "", *, like: Case | None = None
 ) -> dict[str, list[TextRow]]:
-    """Return the rows of each model at its best learning rate, with the seeds that are measured.
+    """Return the rows of each model at its best learning rate (`tuning.at_best`).
 
     All are of one setting: that of a case if it is given, otherwise the one with most models and rows.
-    The first seed chooses the rate (`tuning.settled`), among rates at which no seed diverged if there are
-    any.
     """
     found: dict[str, list[TextRow]] = {}
     full_runs = [row for row in rows if row["part"] == part and not row.get("tuning_run")]
     full_runs = fullest(full_runs, setting) if like is None else of_setting(full_runs, like)
     for name in dict.fromkeys(row["model"] for row in full_runs):
-        by_rate: dict[float, list[TextRow]] = {}
-        for row in fullest([row for row in full_runs if row["model"] == name], identity):
-            by_rate.setdefault(row["lr"], []).append(row)
-        first = min(row["seed"] for group in by_rate.values() for row in group)
-        found[name] = min(by_rate.values(), key=lambda group: _level(group, first))
+        mine = fullest([row for row in full_runs if row["model"] == name], identity)
+        found[name] = tuning.at_best(mine)
     return found
-
-
-def _level(rows: Sequence[TextRow], seed: int) -> tuple[bool, float]:
-    """Return what a learning rate is chosen by: whether a run diverged, and the loss of a seed."""
-    levels = {row["seed"]: tuning_level(row) for row in rows}
-    return math.inf in levels.values(), levels.get(seed, math.inf)
 
 
 def edge(rows: Sequence[TextRow], name: str, part: str = "") -> str:
@@ -204,7 +187,7 @@ def edge(rows: Sequence[TextRow], name: str, part: str = "") -> str:
     mine = [row for row in rows if row["model"] == name and row["part"] == part]
     shown = at_best(rows, part).get(name)
     if not shown:  # shorter runs only
-        return tuning.edge({row["lr"]: tuning_level(row) for row in mine})
+        return tuning.edge({row["lr"]: tuning.level(row) for row in mine})
     shorter = any(row.get("tuning_run") for row in mine)
     same = _without_length if shorter else identity
     tried = {row["lr"] for row in mine if same(row) == same(shown[0])}

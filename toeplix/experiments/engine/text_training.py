@@ -135,7 +135,7 @@ def tuned(
         tried = rates_of(rows, first)
         for lr in tuning.rates(_grid(scale, center), tried) if scale.rates else ():
             found.append(replace(first, lr=lr))
-        rate, needed = _settled(rows, name, settings, scale, near=center, **other)
+        rate, needed = settled(rows, name, settings, scale, near=center, **other)
         like = make(lr=rate or 0.0, seed=scale.seeds[0])
         found += [replace(like, lr=lr) for lr in needed]
         # other seeds at rates that were given up stay cases of the experiment
@@ -227,35 +227,22 @@ def best_rate(
     return tuning.best(_grid(scale, near), tried)
 
 
-def settled_rate(
+def settled(
     rows: Sequence[TextRow],
     name: str,
     settings: Settings,
     scale: Scale,
-    part: str = "",
     near: float | None = None,
     **other: Any,
-) -> float | None:
-    """Return the learning rate of the reported runs, None until it is known.
+) -> tuning.Settled:
+    """Return the learning rate of the reported runs, and the rates at which it needs full runs.
 
     It is the best of tuning runs if full runs of the first seed do not prefer a lower one, and no seed
-    diverges (`tuning.settled`). Arguments are those of `best_rate`.
+    diverges (`tuning.settled`). `other` are fields of the cases that differ from the scale's.
     """
-    return _settled(rows, name, settings, scale, near, part=part, **other)[0]
-
-
-def _settled(
-    rows: Sequence[TextRow],
-    name: str,
-    settings: Settings,
-    scale: Scale,
-    near: float | None = None,
-    **other: Any,
-) -> tuple[float | None, tuple[float, ...]]:
-    """Return the learning rate of the reported runs, and the rates at which it needs full runs."""
     rate = best_rate(rows, name, settings, scale, near=near, **other)
     if rate is None or not scale.rates:
-        return rate, () if rate is None else (rate,)
+        return tuning.Settled(rate, () if rate is None else (rate,))
     full = Case.of(scale, name, settings, **(other | {"lr": 0.0, "seed": scale.seeds[0]}))
     tried = rates_of(rows, _tuning_case(scale, name, settings, **other))
     diverged = [row for row in rows if row.get("diverged") and same_case(row, full)]

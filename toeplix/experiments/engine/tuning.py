@@ -21,7 +21,7 @@ files and in tables, `collect` measures their cases anew, and they decide no cla
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from toeplix.experiments.engine.intervals import Interval
 from toeplix.experiments.engine.scale import Scale
@@ -84,9 +84,14 @@ def best(grid: Sequence[float], tried: Mapping[float, Score]) -> float | None:
     return None if set(wanted) - set(tried) else min(wanted, key=lambda rate: tried[rate])
 
 
-def settled(
-    rate: float, tried: Sequence[float], levels: Mapping[float, float]
-) -> tuple[float | None, tuple[float, ...]]:
+class Settled(NamedTuple):
+    """The learning rate of reported runs, None until it is known, and the rates whose runs it needs."""
+
+    rate: float | None
+    needed: tuple[float, ...]
+
+
+def settled(rate: float, tried: Sequence[float], levels: Mapping[float, float]) -> Settled:
     """Return the best learning rate of full runs, and the rates at which it needs one.
 
     The rate is lowered while the next lower one is better. Next to a rate at which a run diverged lies a
@@ -97,13 +102,10 @@ def settled(
         tried: the learning rates of shorter runs.
         levels: tuning losses of full runs by learning rate, infinite if a seed diverged.
 
-    Returns:
-        The rate, None until all runs that it needs are measured; and the rates that it needs.
-
     >>> settled(0.04, (0.01, 0.02, 0.04), {0.04: 3.0, 0.02: 2.0})
-    (None, (0.04, 0.02, 0.01))
-    >>> settled(0.04, (0.01, 0.02, 0.04), {0.04: 3.0, 0.02: 2.0, 0.01: 2.5})
-    (0.02, (0.04, 0.02, 0.01))
+    Settled(rate=None, needed=(0.04, 0.02, 0.01))
+    >>> settled(0.04, (0.01, 0.02, 0.04), {0.04: 3.0, 0.02: 2.0, 0.01: 2.5}).rate
+    0.02
     """
     needed = [rate]
     for _ in range(MAX_EXTRA_RATES if len(tried) > 1 else 0):
@@ -113,18 +115,41 @@ def settled(
             below.insert(0, _rounded(math.sqrt(rate * lower)))
         needed += below
         if not {rate, *below} <= set(levels):
-            return None, tuple(needed)
+            return Settled(None, tuple(needed))
         best = min((rate, *below), key=lambda each: levels[each])
         if levels[best] < math.inf and best != lower:
-            return best, tuple(needed)
+            return Settled(best, tuple(needed))
         rate = lower
-    return (rate if rate in levels else None), tuple(needed)
+    return Settled(rate if rate in levels else None, tuple(needed))
 
 
 def _next_lower(rate: float, tried: Sequence[float]) -> float:
     """Return the next lower of the tried rates, or one at their distance below the lowest."""
     lower = [each for each in tried if each < rate]
     return max(lower) if lower else _rounded(rate * tried[0] / tried[1])
+
+
+def level(row: Mapping[str, Any]) -> float:
+    """Return the loss that chooses learning rates; rows of the first protocol have one loss only."""
+    loss = row.get("tune_loss", row["loss"])
+    return math.inf if loss is None else loss
+
+
+def at_best(rows: Sequence[AnyRow]) -> list[AnyRow]:
+    """Return those of a model's rows that have its best learning rate, with the seeds that are measured.
+
+    The first seed chooses the rate, among rates at which no seed diverged if there are any.
+    """
+    by_rate: dict[float, list[AnyRow]] = {}
+    for row in rows:
+        by_rate.setdefault(row["lr"], []).append(row)
+    first = min((row["seed"] for row in rows), default=0)
+
+    def order(group: list[AnyRow]) -> tuple[bool, float]:
+        levels = {row["seed"]: level(row) for row in group}
+        return math.inf in levels.values(), levels.get(first, math.inf)
+
+    return min(by_rate.values(), key=order, default=[])
 
 
 def edge(tried: Mapping[float, Score]) -> str:
