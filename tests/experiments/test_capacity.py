@@ -32,13 +32,18 @@ def test_capacity_above_the_others():
 
 
 def test_trained_filters_are_the_control_of_frozen_ones():
-    rows = held(paper_flat=0.9, paper_4_heads=0.9)
+    """Each kind is that of its own; frozen filters are compared with each other without it."""
+    rows = held(paper_flat=0.9, paper_4_heads=0.9, ones_4_heads=0.2)
     assert capacity.holds(rows)["C11a"].kind == "holds"
     kept = [row for row in rows if row["context"] > 1 or row["model"] != "paper flat"]
     weak = kept + solved("paper flat", 0.5, part="equal width", context=1)
     found = capacity.holds(weak)
-    assert found["C11a"].kind == found["C11b"].kind == "control not trained"
-    assert "paper flat reaches an accuracy of 0.49" in found["C11b"].reason
+    assert (found["C11a"].kind, found["C11b"].kind) == ("control not trained", "holds")
+    assert "paper flat reaches an accuracy of 0.49" in found["C11a"].reason
+    better = held(paper_flat=0.9, paper_4_heads=0.3, ones_4_heads=0.5)
+    weak = [row for row in better if row["context"] > 1 or row["model"] != "paper flat"]
+    weak += solved("paper flat", 0.5, part="equal width", context=1)
+    assert capacity.holds(weak)["C11a"].kind == "fails", "4 heads have a control that learned"
 
 
 def test_a_model_that_learns_no_length_is_no_control_of_capacity():
@@ -52,7 +57,18 @@ def test_a_model_that_learns_no_length_is_no_control_of_capacity():
 
 def test_the_text_of_capacity_says_where_accuracy_falls_below_the_target():
     said = capacity.holds(held(paper_flat=0.9, hyena=1.2))["C10a"].ours
-    assert "(they fall below 95% at length: 8 and 2)" in said
+    assert "(they fall below 95% at length: 8 and 2; minus paper 4 heads: 0.525)" in said
+
+
+def test_flops_are_compared_at_one_length():
+    """The longest that both have, in whatever order rows were measured."""
+    rows = held(paper_flat=0.9)
+    for row in rows:
+        row["flops_per_step"] = row["context"] * (3 if row["model"] == "hyena" else 2)
+    for several in (rows, rows[::-1]):
+        assert (
+            "FLOPs of paper flat over those of hyena: 0.667" in capacity.holds(several)["C10c"].ours
+        )
 
 
 def test_the_better_model_is_chosen_on_batches_that_are_not_reported():
@@ -84,6 +100,7 @@ def test_capacity_at_the_desk_is_that_of_the_models_that_decide_claims():
         for length in (8, 16):
             mine = [row for row in rows if (row["model"], row["context"]) == (name, length)]
             assert {row["seed"] for row in mine} == set(range(6)), (name, length)
+            assert len({row["lr"] for row in mine}) > 2, "rates are tuned at each length"
 
 
 def test_lengths_grow_until_a_model_breaks():

@@ -128,6 +128,16 @@ def test_the_rate_that_solves_first_wins_then_the_lower_loss():
     assert effort(quick) < effort(slow) < effort(solved("hyena", 1.0, part="x"))
     better, worse = solved("a", 0.5, part="x", lr=1), solved("a", 0.4, part="x", lr=2)
     assert {row["lr"] for row in groups(better + worse)[0]} == {1}
+    for row in quick:
+        row["loss"] = None
+    assert {row["lr"] for row in groups(quick + slow)[0]} == {0.01}, "solved, then diverged"
+
+
+def test_the_loss_at_the_end_chooses_rates_of_autoencoders():
+    """They are compared by their accuracy at the end, not by the steps on the way."""
+    quick = solved("hyena", 0.96, part="x", steps=100, lr=0.02, task="autoencode")
+    slow = solved("hyena", 0.99, part="x", steps=200, lr=0.01, task="autoencode")
+    assert {row["lr"] for row in groups(quick + slow)[0]} == {0.01}
 
 
 def test_steps_in_words():

@@ -42,6 +42,20 @@ def test_a_filter_learns_a_constant_lag(tmp_path):
     assert 0 < found["area"] < 1
 
 
+def test_a_run_that_ends_early_is_solved_for_the_choice_of_its_rate_too(monkeypatch, tmp_path):
+    """The reported batches reach the target; the tuning batches, scored after them, do not yet."""
+    accuracies = iter((0.5, 0.4, 0.95, 0.949))
+    monkeypatch.setattr(task_training, "score", lambda *_: (1.0, next(accuracies)))
+    monkeypatch.setattr(Case, "stop_at", task_training.TARGET_ACCURACY)
+    found = task_training.measure(CASE, tmp_path)
+    assert found["solved"] == found["tune_solved"] == found["curve"][-1][0] == 4
+
+
+def test_autoencoders_do_not_end_early():
+    """They are compared at the end of training, after the learning rate's decay."""
+    assert CASE.stop_at < 1 < replace(CASE, task="autoencode").stop_at
+
+
 def test_the_same_case_gives_the_same_weights(tmp_path):
     short = replace(CASE, steps=10)
     first, found = task_training.trained(short, tmp_path / "a")

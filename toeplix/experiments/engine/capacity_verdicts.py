@@ -81,13 +81,15 @@ def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
 
 def _above(rows: list[TaskRow]) -> dict[str, list[Comparison]]:
     best = best_tmm(rows)
+    rest = next(name for name in TMM if name != best)
     score = kept(rows, best)
     found: dict[str, list[Comparison]] = {}
     for part, other in RIVALS.items():
         more = intervals.difference(kept(rows, other), score)
         limits = f"{breaks(rows, other)} and {breaks(rows, best)}"
-        below = f"(they fall below {TARGET_ACCURACY:.0%} at length: {limits})"
-        name = f"mean accuracy over lengths, {other} minus {best} {below}"
+        below = f"they fall below {TARGET_ACCURACY:.0%} at length: {limits}"
+        second = f"minus {rest}: {intervals.difference(kept(rows, other), kept(rows, rest))}"
+        name = f"mean accuracy over lengths, {other} minus {best} ({below}; {second})"
         found[part] = [Comparison(name=name, interval=more, control=_unlearned(rows, other))]
         share = Comparison(
             name=f"FLOPs of {best} over those of {other}",
@@ -122,14 +124,15 @@ def _unlearned(rows: list[TaskRow], name: str) -> str:
 
 
 def _share(rows: list[TaskRow], name: str, other: str) -> float:
-    here, there = (groups(rows, part="equal width", model=each)[0][0] for each in (name, other))
+    """Return the FLOPs of a model over those of another, at the longest length that both have."""
+    here, there = (_at(rows, each, {max(_shared(rows))})[0] for each in (name, other))
     return here["flops_per_step"] / there["flops_per_step"]
 
 
 def _trainable(rows: list[TaskRow]) -> dict[str, list[Comparison] | Verdict]:
     """Judge C11 at the lengths at which all models are measured, except where both make no errors.
 
-    The models with trained filters are the control: they must learn the shortest texts.
+    A model with trained filters is the control of the frozen one: it must learn the shortest texts.
     """
     names = list(dict.fromkeys(n for some in FROZEN_PAIRS.values() for pair in some for n in pair))
     found = {
@@ -137,18 +140,23 @@ def _trainable(rows: list[TaskRow]) -> dict[str, list[Comparison] | Verdict]:
         for name in names
     }
     shared = sorted(set.intersection(*(set(found[name]) for name in names)))
-    control = next(filter(None, (_unlearned(rows, name) for name in TMM if found[name])), "")
+    control = {name: _unlearned(rows, name) for name in TMM if found[name]}
     answers: dict[str, list[Comparison] | Verdict] = {}
     for part, pairs in FROZEN_PAIRS.items():
+        errors = [
+            (length, *pair)
+            for length in shared
+            for pair in pairs
+            if not ceiling([found[name][length] for name in pair])
+        ]
         several = []
-        for length in shared:
-            for first, second in pairs:
-                here, there = found[first][length], found[second][length]
-                if not ceiling([here, there]):
-                    name = f"length {length}, {first} minus {second}"
-                    several.append(accuracies.compare(here, there, name, field="accuracy"))
-        answers[part] = [replace(each, control=control) for each in several if each is not None]
-        if shared and not several:
+        for length, first, second in errors:
+            here, there = found[first][length], found[second][length]
+            name = f"length {length}, {first} minus {second}"
+            each = accuracies.compare(here, there, name, field="accuracy")
+            several += [replace(each, control=control.get(second, ""))] if each else []
+        answers[part] = several
+        if shared and not errors:
             answers[part] = not_testable(f"no model makes errors at lengths up to {max(shared)}")
     return answers
 

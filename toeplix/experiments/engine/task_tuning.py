@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from toeplix.experiments.engine import intervals, models, tuning
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.task_batches import TASKS
 from toeplix.experiments.engine.task_training import Case, LearningRow, TaskRow
 from toeplix.experiments.engine.text_training import Pair
 
@@ -100,13 +101,16 @@ def identity(row: Mapping[str, object]) -> str:
 
 
 def effort(rows: list[TaskRow]) -> tuple[float, float]:
-    """Return mean steps to TARGET_ACCURACY, then mean loss, on the tuning batches; lower is better."""
+    """Return mean steps to TARGET_ACCURACY, then mean loss, on the tuning batches; lower is better.
+
+    A run that diverged, even late, is worse than all others. Autoencoders are compared by their accuracy
+    at the end of training, so only the loss counts.
+    """
+    loss = statistics.fmean(map(tuning.level, rows))
+    if TASKS[rows[0]["task"]].auto or loss == math.inf:
+        return loss, loss
     steps = [row.get("tune_solved", row["solved"]) for row in rows]
-    losses = [row.get("tune_loss", row["loss"]) for row in rows]
-    return (
-        statistics.fmean(math.inf if step is None else step for step in steps),
-        statistics.fmean(math.inf if loss is None else loss for loss in losses),
-    )
+    return statistics.fmean(math.inf if step is None else step for step in steps), loss
 
 
 def groups(rows: list[TaskRow], **wanted: object) -> list[list[TaskRow]]:
