@@ -47,7 +47,12 @@ class Architecture(ABC):
         return self.parameters(config)
 
     @abstractmethod
-    def forward_flops(self, config: Model, time: int) -> float: ...
+    def forward_flops(self, config: Model, time: int) -> float:
+        """Return the FLOPs of one sequence of `time` positions, without those of `shared_flops`."""
+
+    def shared_flops(self, config: Model, time: int) -> float:
+        """Return the FLOPs of a forward pass that do not grow with the number of its sequences."""
+        return 0.0
 
     @abstractmethod
     def state_bytes(self, config: Model, time: int) -> int: ...

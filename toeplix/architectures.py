@@ -5,10 +5,10 @@ that `Model.blocks` names (a hybrid). llama, window and mamba2 are Hugging Face'
 same methods (`backbones`). To add a mixer, write a file in `mixers` and name it here:
 docs/adding-a-mixer.md is a worked example.
 
-    build(config)                  the module, with fresh weights
-    parameters(config)             how many parameters it has
-    forward_flops(config, time)    FLOPs of one forward pass
-    state_bytes(config, time)      bytes of decoding state of one sequence
+    build(config)                        the module, with fresh weights
+    parameters(config)                   how many parameters it has
+    forward_flops(config, time, rows)    FLOPs of one forward pass
+    state_bytes(config, time)            bytes of decoding state of one sequence
 
 Counts are formulas, which tests compare with what is counted on built models. A multiply-add is two
 FLOPs; norms, activations and additions, a few per cent, are left out.
@@ -59,12 +59,14 @@ def stored_numbers(config: Model) -> int:
     return ARCHITECTURES[config.arch].stored_numbers(config)
 
 
-def forward_flops(config: Model, time: int) -> float:
-    """Return the FLOPs of a forward pass over one sequence of `time` positions, output layer included.
+def forward_flops(config: Model, time: int, rows: int = 1) -> float:
+    """Return the FLOPs of a forward pass over `rows` sequences of `time` positions.
 
+    The output layer is included. Filters that a network computes count once, as all rows share them.
     Attention counts the lower triangle only, as its kernels skip the rest.
     """
-    return ARCHITECTURES[config.arch].forward_flops(config, time)
+    architecture = ARCHITECTURES[config.arch]
+    return rows * architecture.forward_flops(config, time) + architecture.shared_flops(config, time)
 
 
 def state_bytes(config: Model, time: int) -> int:

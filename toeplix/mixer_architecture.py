@@ -61,6 +61,9 @@ class MixerArchitecture(Architecture):
         mixers = sum(mixer.flops(config, time) for mixer in self.mixers(config))
         return mixers + config.depth * mlp + 2.0 * time * config.dim * config.vocab
 
+    def shared_flops(self, config: Model, time: int) -> float:
+        return sum(mixer.shared_flops(config, time) for mixer in self.mixers(config))
+
     def state_bytes(self, config: Model, time: int) -> int:
         return sum(mixer.state_bytes(config, time) for mixer in self.mixers(config))
 

@@ -24,12 +24,12 @@ def test_parameters(case):
     assert parameters(CASES[case]) == sum(p.numel() for p in model.parameters())
 
 
-def counted(config, time):
+def counted(config, time, rows=1):
     """By PyTorch's own counter, which sees every matmul and convolution, and no transform."""
-    model = build(config).eval()
+    model = build(config).eval().requires_grad_(False)
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
-        model(torch.zeros(1, time, dtype=torch.long))
+        model(torch.zeros(rows, time, dtype=torch.long))
     return counter.get_total_flops()
 
 
@@ -39,6 +39,15 @@ def counted(config, time):
 @pytest.mark.parametrize("time", [2, 20])
 def test_flops_of_matmuls(case, time):
     assert forward_flops(CASES[case], time) == counted(CASES[case], time)
+
+
+@pytest.mark.parametrize("case", ["toeplitz-flat", "masked", "hyena", "hybrid-filters"])
+def test_rows_share_the_filters_that_a_network_computes(case):
+    """What does not grow with the rows is the same in the formula and in PyTorch's counter."""
+    config = CASES[case]
+    shared = 2 * forward_flops(config, 20) - forward_flops(config, 20, rows=2)
+    assert shared == 2 * counted(config, 20) - counted(config, 20, rows=2)
+    assert (shared > 0) is ("hyena" in config.mixers)
 
 
 def test_flops_of_tiles():

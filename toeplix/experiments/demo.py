@@ -98,7 +98,7 @@ def runs(store: Store, steps: int) -> dict[str, Run]:
 def _result(run: Run, folder: Path) -> dict[str, Any]:
     rows = read(folder)
     held = [row for row in rows if "val_loss" in row][-1]
-    flops = 3 * run.steps * run.batch * forward_flops(run.model, run.model.context)
+    flops = 3 * run.steps * forward_flops(run.model, run.model.context, run.batch)
     return {
         "steps": run.steps,
         "tokens": held["tokens"],

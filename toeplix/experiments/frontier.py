@@ -153,16 +153,16 @@ class _Known:
 
 
 @functools.lru_cache(maxsize=1024)
-def _forward_flops(name: str, dim: int, depth: int, context: int, vocab: int) -> float:
-    """Return the FLOPs of one sequence; those of some architectures are counted on built models."""
+def _forward_flops(name: str, dim: int, depth: int, context: int, vocab: int, batch: int) -> float:
+    """Return the FLOPs of a forward pass; those of some architectures are counted on built models."""
     config = model(MODELS[name], dim=dim, depth=depth, context=context, vocab=vocab)
-    return forward_flops(config, context)
+    return forward_flops(config, context, batch)
 
 
 def _case(scale: Scale, name: str, budget: float, width: int, rate: float, seed: int) -> Case:
     """Return a run with as many steps as the budget affords."""
-    forward = _forward_flops(name, width, scale.depth, scale.context, scale.vocab)
-    steps = max(2, round(budget / (3 * scale.batch * forward)))
+    forward = _forward_flops(name, width, scale.depth, scale.context, scale.vocab, scale.batch)
+    steps = max(2, round(budget / (3 * forward)))
     return Case.of(
         scale,
         name,

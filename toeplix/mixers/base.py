@@ -75,6 +75,11 @@ class TokenMixer(nn.Module, ABC):
         """Return the FLOPs of one mixer for one sequence of `time` positions, forward."""
 
     @classmethod
+    def shared_flops(cls, config: Model, time: int) -> float:
+        """Return the FLOPs of one mixer that all sequences of a batch share, forward."""
+        return 0.0
+
+    @classmethod
     @abstractmethod
     def state_bytes(cls, config: Model, time: int) -> int:
         """Return the bytes of decoding state of one mixer and one sequence of `time` positions."""

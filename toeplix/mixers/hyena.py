@@ -160,10 +160,15 @@ class HyenaMixer(TokenMixer):
 
     @classmethod
     def flops(cls, config: Model, time: int) -> float:
-        dim, width = config.dim, config.filter_hidden
-        network = 2.0 * time * (config.filter_features * width + 2 * width * width + width * dim)
+        dim = config.dim
         short = 2.0 * time * 3 * dim * SHORT
-        return 8.0 * time * dim**2 + short + network + product_flops(time, dim, 1)
+        return 8.0 * time * dim**2 + short + product_flops(time, dim, 1)
+
+    @classmethod
+    def shared_flops(cls, config: Model, time: int) -> float:
+        """The network that computes the filters."""
+        width = config.filter_hidden
+        return 2.0 * time * (config.filter_features * width + 2 * width**2 + width * config.dim)
 
     @classmethod
     def state_bytes(cls, config: Model, time: int) -> int:

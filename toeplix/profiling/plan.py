@@ -98,7 +98,9 @@ def plan(run: Run, hardware: Hardware, devices: int, efficiency: float | None) -
     model, sequence = run.model, _sequence_devices(run, devices)
     rows = run.batch * run.grad_accum_steps * devices // sequence
     tokens = rows * model.context
-    forward = rows * forward_flops(model, model.context)
+    # every device computes the filters that its rows share, for every part of a batch
+    passes = run.grad_accum_steps * devices // sequence
+    forward = passes * forward_flops(model, model.context, run.batch)
     step = forward * (4 if run.gradient_checkpointing else 3)
     weights, kept = _weights(run, devices), _activations(run, sequence)
     found = {

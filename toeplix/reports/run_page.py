@@ -100,7 +100,7 @@ def _sample(checkpoint: Path) -> str:
 def _cost(run: Run, rows: list[dict[str, Any]]) -> dict[str, str]:
     """Return the FLOPs of training so far; a backward pass costs as much as two forward passes."""
     context = run.model.context
-    each = 3 * forward_flops(run.model, context) / context
+    each = 3 * forward_flops(run.model, context, run.batch) / (run.batch * context)
     total = each * rows[-1]["tokens"]
     speed = total / max(rows[-1]["seconds"], 1e-9)
     return {

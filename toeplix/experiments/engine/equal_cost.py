@@ -21,7 +21,11 @@ Cost = Callable[[Model, int], float]
 
 
 def compute(config: Model, batch: int) -> float:
-    """Return the FLOPs of a forward pass."""
+    """Return the FLOPs of `batch` forward passes of one sequence each.
+
+    In training, Hyena computes its filters once for a batch and costs less; the ratios of FLOPs that
+    verdicts state are those of training steps.
+    """
     return batch * forward_flops(config, config.context)
 
 

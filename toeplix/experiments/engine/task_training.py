@@ -221,7 +221,8 @@ def learn(model: Network, case: Case, work: Path) -> TaskFound:
         longer = [at(FIRST_VAL_SEED + number, held, case.stretch) for number in range(count)]
         found["longer"] = round(score(model, longer)[1], 4)
     found["parameters"] = sum(weight.numel() for weight in model.parameters())
-    found["flops_per_step"] = 3 * case.batch * double * forward_flops(case.record, case.context)
+    forward = forward_flops(case.record, case.context, case.batch)
+    found["flops_per_step"] = 3 * double * forward
     return cast("TaskFound", found)
 
 

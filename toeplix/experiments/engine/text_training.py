@@ -61,7 +61,7 @@ def measure(case: Case, work: Path, *, variant: str = "") -> TextFound:
     except Diverged as problem:
         diverged = str(problem).split(" (batch")[0]
     evaluations = [row for row in logs.read(folder) if "val_loss" in row]
-    forward = forward_flops(run.model, case.context)
+    forward = forward_flops(run.model, case.context, case.batch)
     tokens = case.steps * case.batch * case.context
     ngrams = corpora.ngram_losses(Path(run.data), tokens)
     return {
@@ -74,7 +74,7 @@ def measure(case: Case, work: Path, *, variant: str = "") -> TextFound:
         "bits_per_byte": None if diverged else evaluations[-1]["val_bits_per_byte"],
         "curve": [[row["step"], round(row["val_loss"], 5)] for row in evaluations],
         "parameters": parameters(run.model),
-        "flops_per_step": 3 * case.batch * forward,
+        "flops_per_step": 3 * forward,
         "training_bytes": training_bytes(run.model, case.batch),
         "relative_time": relative_time(case, run.model),
         "run": run.digest,

@@ -72,7 +72,7 @@ def run(console: Console, *, dim: int, depth: int, batch: int, context: int, sec
         config = configs.get(name, configs["toeplitz"])
         taken = statistics.median(times[name])
         peak = timing.peak_extra_bytes(prepare, name, config, batch)
-        done = 3 * batch * model_flops(config, context)
+        done = 3 * model_flops(config, context, batch)
         rows.append(
             {
                 "case": name,
@@ -93,14 +93,14 @@ def run(console: Console, *, dim: int, depth: int, batch: int, context: int, sec
     return {"benchmark": "training", "machine": machine, "batch": batch, **sizes, "rows": rows}
 
 
-def model_flops(config: Model, time: int) -> float:
-    """Return the FLOPs of a forward pass of one sequence; of blocked products the lower triangle."""
+def model_flops(config: Model, time: int, rows: int = 1) -> float:
+    """Return the FLOPs of a forward pass; of blocked products the lower triangle."""
     if config.arch != "toeplitz" or config.filter != "free":
-        return forward_flops(config, time)
+        return forward_flops(config, time, rows)
     projections = 4.0 * time * config.dim**2 if config.heads else 0.0
     channel = 4.0 * time * config.mlp_ratio * config.dim**2
     mixer = projections + config.dim * time * (time + 1)
-    return config.depth * (mixer + channel) + 2.0 * time * config.dim * config.vocab
+    return rows * (config.depth * (mixer + channel) + 2.0 * time * config.dim * config.vocab)
 
 
 def prepare(name: str, config: Model, batch: int) -> Callable[[], None]:
