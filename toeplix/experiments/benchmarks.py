@@ -1,13 +1,14 @@
 """Benchmarks (Figure 1, right): scores of small models on the tasks of the paper's table.
 
-The models are those of the `training` experiment at equal width, at their best learning rate, with all
+The models are those of the `training` experiment at equal compute, at their best learning rate, with all
 seeds; models that are already trained are reused. The claim compares the paper's flat TMM, the one that
 the paper evaluates, with Hyena; this library's "toeplitz" has a gate and is shown beside them. Tasks are
 evaluated if their published data files are found in $TOEPLIX_BENCHMARKS; without it only the validation
-text is evaluated. Models trained on a few hundred thousand tokens can be expected to score near chance
-level, so every score is given as the number of standard errors above chance. The chance level is the best
-of three baselines: guessing among the choices, a null model with empty completions
-(`toeplix.evaluation.null_model`), and untrained models.
+text is evaluated. Models trained on a few million tokens can be expected to score near chance level, so
+every score is given as the number of standard errors above chance. The chance level is the best of three
+baselines: guessing among the choices, a null model with empty completions
+(`toeplix.evaluation.null_model`), and untrained models. `engine/benchmark_scores.py` says which lines of
+the table decide.
 """
 
 import contextlib
@@ -15,36 +16,47 @@ import functools
 import io
 import math
 import os
-import re
 import statistics
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from toeplix.data.store import TOKENIZER
 from toeplix.evaluation import paper
 from toeplix.evaluation.harness import NULL_MODEL
 from toeplix.evaluation.paper import TABLE, Score
-from toeplix.experiments.engine import corpora, intervals, style, text_rows, text_training
-from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments import training
+from toeplix.experiments.engine import (
+    benchmark_scores,
+    corpora,
+    style,
+    text_rows,
+    text_training,
+    tuning,
+)
+from toeplix.experiments.engine.benchmark_scores import (
+    COMPARED,
+    CONTROLS,
+    SCORES,
+    BenchmarkRow,
+    ScoreEntry,
+    above_chance,
+    evaluated,
+    of_line,
+    truncated,
+)
 from toeplix.experiments.engine.models import MODELS
 from toeplix.experiments.engine.rows import Found, Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Figure
-from toeplix.experiments.engine.thresholds import EQUAL_SCORES, MIN_STANDARD_ERRORS
-from toeplix.experiments.engine.verdicts import Comparison, decide, not_testable, untrained
+from toeplix.experiments.engine.thresholds import MIN_STANDARD_ERRORS
 
 CLAIMS, MEASURES_TIME = ("C14",), False
 COST = "about 25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
-TMM = "paper flat"  # the paper evaluates its model without heads
-COMPARED = (TMM, "toeplitz", "hyena", "llama")
-CONTROLS = (NULL_MODEL, "untrained")
+COMPUTE = "compute"  # the part of `training` whose models are evaluated
 QUESTION_LIMIT = {"paper": None, "desk": 200, "laptop": 100, "smoke": 2}  # questions per task
-RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
-OTHERS = TABLE[len(RETRIEVAL) :]
-SCORES = "benchmarks"  # `part` of the rows with scores; the other rows tune learning rates
 NO_SCORES: dict[str, Any] = {
     "scores": {},
     "truncated": [],
@@ -61,25 +73,6 @@ class Case(text_rows.Case):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))  # JSON has lists
-
-
-class ScoreEntry(TypedDict):
-    """A line of the paper's table as a row stores it: fields of `Score`, None instead of NaN."""
-
-    value: float
-    error: float | None
-    questions: int
-    tasks: int
-    note: str
-
-
-class BenchmarkRow(text_rows.TextRow, total=False):
-    """A row of a run, and the scores of its model."""
-
-    tasks: list[str]
-    scores: dict[str, ScoreEntry]
-    wikitext_bits_per_byte: float | None
-    truncated: list[str]
 
 
 def data_root() -> Path | None:
@@ -107,21 +100,39 @@ def available(root: Path | None) -> tuple[str, ...]:
 
 
 def cases(scale: Scale, rows: list[BenchmarkRow]) -> list[Case]:
+    """Return the runs that tune learning rates, as in `training`, and then those with scores."""
     compared = {name: MODELS[name] for name in COMPARED}
-    found = [Case(**asdict(case)) for case in text_training.tuned(scale, compared, rows)]
-    rates = {name: text_training.settled(rows, name, MODELS[name], scale).rate for name in COMPARED}
+    runs = text_training.tuned(scale, compared, rows)
+    if scale.tuning != 1:  # full runs at the scale's width are not evaluated
+        runs = [case for case in runs if case.tuning_run]
+    wide, rates = {}, {}
+    for name, settings in compared.items():
+        wide[name] = training.parts(scale, name, settings).get(COMPUTE, {"dim": scale.dim})
+        near = text_training.best_rate(rows, name, settings, scale)
+        sizes: dict[str, Any] = {"part": COMPUTE, **wide[name]}
+        own = {name: settings}
+        runs += text_training.tuned(scale, own, rows, near={name: near}, **sizes)
+        rates[name] = (
+            None
+            if near is None
+            else text_training.settled(rows, name, settings, scale, near, **sizes).rate
+        )
+    found = [Case(**asdict(case)) for case in runs if case.seed == scale.seeds[0]]
     if None in rates.values():
         return found
-    tasks = available(data_root())
-    for name, rate in rates.items():
-        for seed in scale.seeds:
-            case = text_rows.Case.of(scale, name, MODELS[name], part=SCORES, lr=rate, seed=seed)
-            found.append(Case(**asdict(case), tasks=tasks, limit=QUESTION_LIMIT[scale.name]))
-    for name in CONTROLS:
-        for seed in scale.seeds[: 1 if name == NULL_MODEL else None]:
-            case = text_rows.Case.of(scale, name, {}, part=SCORES, lr=0.0, seed=seed, steps=0)
-            found.append(Case(**asdict(case), tasks=tasks, limit=QUESTION_LIMIT[scale.name]))
-    return found
+    tasks, limit = available(data_root()), QUESTION_LIMIT[scale.name]
+    make = partial(text_rows.Case.of, scale, part=SCORES)
+    scored = [
+        make(name, MODELS[name], lr=rate, seed=seed, **wide[name])
+        for name, rate in rates.items()
+        for seed in tuning.seeds(scale, scale.all_seeds)
+    ]
+    scored += [
+        make(name, {}, lr=0.0, seed=seed, steps=0)
+        for name in CONTROLS
+        for seed in scale.seeds[: 1 if name == NULL_MODEL else None]
+    ]
+    return found + [Case(**asdict(case), tasks=tasks, limit=limit) for case in scored]
 
 
 def measure(case: Case, work: Path) -> Found:
@@ -176,85 +187,7 @@ def _finite(score: Score) -> dict[str, Any]:
     return score._asdict() | {"error": error}
 
 
-def evaluated(rows: list[BenchmarkRow]) -> dict[str, list[BenchmarkRow]]:
-    """Return the rows with scores by model, controls included, for the longest list of tasks."""
-    scored = text_rows.of_one_text([row for row in rows if row["part"] == SCORES])
-    longest: list[str] = max((row["tasks"] for row in scored), key=len, default=[])
-    return {
-        name: [row for row in scored if row["model"] == name and row["tasks"] == longest]
-        for name in (*COMPARED, *CONTROLS)
-    }
-
-
-def above_chance(models: dict[str, list[BenchmarkRow]], name: str, line: paper.Row) -> float | None:
-    """Return how many standard errors a model's mean over seeds is above chance; None without scores."""
-    scores = _line(models[name], line)
-    if not scores:
-        return None
-    value = statistics.fmean(score["value"] for score in scores)
-    # all seeds answer the same questions, so more seeds do not reduce the standard error
-    least = 100 / scores[0]["questions"]
-    error = max(least, *(score["error"] or 0.0 for score in scores))
-    return (value - chance(models, line)) / error
-
-
-def chance(models: dict[str, list[BenchmarkRow]], line: paper.Row) -> float:
-    """Return the chance level in percent: the score of the best baseline.
-
-    GLUE has two or three choices, and a constant answer has a Matthews correlation of zero. The mean over
-    some of its tasks is compared with 50%, which is at least the score of guessing.
-    """
-    guessing = 50.0 if line.label == "GLUE" else line.chance or 0.0
-    controls = [_line(models[name], line) for name in CONTROLS]
-    means = [statistics.fmean(s["value"] for s in scores) for scores in controls if scores]
-    return max(guessing, *means, 0.0)
-
-
-def _line(rows: list[BenchmarkRow], line: paper.Row) -> list[ScoreEntry]:
-    return [row["scores"][line.label] for row in rows if line.label in row["scores"]]
-
-
-def gap(rows: list[BenchmarkRow], lines: Sequence[paper.Row]) -> intervals.Interval | None:
-    """Return the score of the paper's TMM minus Hyena's in percent, mean over lines, paired by seed."""
-    models = evaluated(rows)
-
-    def means(name: str) -> dict[int, float]:
-        return {
-            row["seed"]: statistics.fmean(row["scores"][line.label]["value"] for line in there)
-            for row in models[name]
-            if (there := [line for line in lines if line.label in row["scores"]])
-        }
-
-    first, second = means(TMM), means("hyena")
-    return intervals.difference(first, second) if set(first) & set(second) else None
-
-
-def holds(rows: list[BenchmarkRow]) -> dict[str, Verdict]:
-    """Judge C14 by the lines in which TMM or Hyena is above chance; the others measure nothing."""
-    models = evaluated(rows)
-    if not all(models[name] for name in ("hyena", *CONTROLS)):
-        return {}
-    if not models[TMM]:
-        return dict.fromkeys(("C14a", "C14b"), not_testable("the paper's model has no scores here"))
-    clear = {
-        f"{name} in {line.label} ({errors:.1f} standard errors)": line
-        for name in (TMM, "hyena")
-        for line in TABLE
-        if (errors := above_chance(models, name, line)) is not None and errors > MIN_STANDARD_ERRORS
-    }
-    parts: dict[str, list[Comparison] | Verdict] = {}
-    for part, lines, bound in (("C14a", RETRIEVAL, 0.0), ("C14b", OTHERS, -EQUAL_SCORES)):
-        decisive = [line for line in lines if line in clear.values()]
-        difference = gap(rows, decisive)
-        if difference is None:
-            parts[part] = untrained("neither model is above chance in any of these benchmarks")
-            continue
-        where = ", ".join(name for name, line in clear.items() if line in decisive)
-        name = f"{TMM} minus hyena; above chance: {where}"
-        parts[part] = [
-            Comparison(name=name, interval=difference, bound=bound, above=True, unit="percent")
-        ]
-    return decide(parts)
+holds = benchmark_scores.holds
 
 
 def table(rows: list[BenchmarkRow]) -> Table:
@@ -273,7 +206,7 @@ def table(rows: list[BenchmarkRow]) -> Table:
                     {"benchmark": f"{label}, bits per byte", "model": name, "score": score}
                 )
         for line in TABLE:
-            scores = _line(seeds, line)
+            scores = of_line(seeds, line)
             if not scores:
                 continue
             cells: dict[str, object] = {
@@ -285,7 +218,8 @@ def table(rows: list[BenchmarkRow]) -> Table:
             if name in COMPARED:
                 errors = above_chance(models, name, line)
                 cells["above chance, standard errors"] = f"{errors:.1f}"
-                cells["truncated"] = truncated(seeds[0], line)
+                share = truncated(seeds[0], line)
+                cells["truncated"] = "" if share is None else f"{share:.0%}"
             part = f"{scores[0]['tasks']} of {len(line.tasks)} tasks"
             parts = [part] if scores[0]["tasks"] < len(line.tasks) else []
             cells["data"] = "; ".join([*parts, *filter(None, [scores[0]["note"]])])
@@ -296,22 +230,6 @@ def table(rows: list[BenchmarkRow]) -> Table:
 def _star(score: ScoreEntry) -> str:
     """Return a star if the questions are not those of the benchmark."""
     return " *" if score["note"] else ""
-
-
-def truncated(row: BenchmarkRow, line: paper.Row) -> str:
-    """Return the fraction of prompts of a line's tasks that were truncated to the context."""
-    counts = [
-        (int(count), int(seen))
-        for counted in row["truncated"]
-        if (match := re.fullmatch(r"(\w+): (?:prompts|contexts) truncated (\d+) of (\d+)", counted))
-        and match[1] in line.tasks
-        for count, seen in [match.groups()[1:]]
-    ]
-    return (
-        f"{sum(count for count, _ in counts) / sum(seen for _, seen in counts):.0%}"
-        if counts
-        else ""
-    )
 
 
 def figure(rows: list[BenchmarkRow], published: list[Row]) -> Figure:
@@ -343,7 +261,7 @@ def figure(rows: list[BenchmarkRow], published: list[Row]) -> Figure:
         }
         theirs.plot(*zip(*guesses, strict=True), "|", **bars)
     labels = [
-        line.label + next((_star(score) for score in _line(models["hyena"], line)), "")
+        line.label + next((_star(score) for score in of_line(models["hyena"], line)), "")
         for line in TABLE
     ]
     for axes in (ours, theirs):

@@ -77,6 +77,12 @@ MIN_STANDARD_ERRORS = Threshold(
     "C14: standard errors above chance from which a score counts as above chance",
     "Bonferroni's bound for 14 benchmarks and two models, one-sided 5%, is 2.9.",
 )
+MAX_TRUNCATED = Threshold(
+    0.5,
+    "C14: fraction of a benchmark's prompts that may be longer than the context",
+    "What is cut from a prompt cannot be retrieved from it; beyond one half the score is mostly that of "
+    "something else.",
+)
 EQUAL_SCORES = Threshold(
     1.0,
     "C14b: percent by which a score may be lower and still count as equal",
