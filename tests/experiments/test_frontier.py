@@ -112,6 +112,13 @@ def test_the_claim_is_decided_at_the_largest_budget(shift, kind):
     assert f"{BUDGETS[-1]:.2g} FLOPs" in found["C1a"].reason
 
 
+def test_models_that_no_part_names_are_not_needed():
+    rows = searched({"hyena": 0.1, "mamba2": 0.1})
+    some = [row for row in rows if row["model"] not in ("llama", "hybrid", "toeplitz")]
+    assert frontier.holds(some) == frontier.holds(rows) != {}
+    assert frontier.holds([row for row in some if row["model"] != "mamba2"]) == {}
+
+
 def test_a_control_below_a_bigram_model_decides_nothing():
     assert frontier.holds(searched({"hyena": 3.0}))["C1a"].kind == "control not trained"
 
