@@ -71,7 +71,13 @@ def test_settings_that_are_none(store, tmp_path, monkeypatch, capsys, text, word
     assert not out.parent.exists()
 
 
-@pytest.mark.parametrize("text", ["run = 5", "run = None", "1 / 0", "def", "import nowhere"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("run = 5", "run = None", "1 / 0", "def", "import nowhere"),
+        *("raise SystemExit", "import sys; sys.exit(0)", "exit('no data today')"),
+    ],
+)
 def test_settings_that_do_not_run(store, tmp_path, monkeypatch, capsys, text):
     file = tmp_path / "mine.py"
     file.write_text(text)
@@ -82,9 +88,22 @@ def test_settings_that_do_not_run(store, tmp_path, monkeypatch, capsys, text):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_directory_of_settings(store, tmp_path, monkeypatch, capsys):
+    for name in ("settings", "settings.py"):
+        (tmp_path / name).mkdir()
+        given = ["--config", tmp_path / name, "--data", store.directory, "--out", tmp_path / "run"]
+        status, error = call(monkeypatch, capsys, *given)
+        assert (status, error.count("\n")) == (2, 1), error
+        assert f"{name} is a directory: name a .json or .py file" in error
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--data", "STORE", "--blocks", "foo"], "blocks=('foo',) must be names of mixers"),
+        (["--data", "STORE", "--blocks", ""], "blocks=('',) must be names of mixers"),
+        (["--data", "STORE", "--embedding-norm", "1e300"], "embedding_norm=1e+300 must be finite"),
         (["--data", "STORE", "--seed", str(2**64)], "is not a finite number of 64 bits"),
         (["--data", "STORE", "--vocab", "299"], "vocab=299 is too small"),
         (["--data", "STORE", "--context", "99999"], "less than a row of context=99999"),

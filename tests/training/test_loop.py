@@ -19,9 +19,10 @@ from tests.toy import toy_lines, toy_run, toy_store
 from toeplix import load
 from toeplix.cli.main import main
 from toeplix.data import Recipe, Store, Tokenizer, build
+from toeplix.training import batches
 from toeplix.training.batches import Batches, digest
 from toeplix.training.loop import Diverged, fit
-from toeplix.training.signals import Stopped
+from toeplix.training.signals import Abandoned, Stopped
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
@@ -167,6 +168,33 @@ def test_a_request_to_stop_saves_first(store, whole, tmp_path, number):
     ):
         fit(run, tmp_path, report=lambda row: row["step"] == 7 and os.kill(os.getpid(), number))
     fit(run, tmp_path)
+    assert contents(tmp_path) == contents(whole)
+
+
+def test_a_request_within_a_step_stops_after_that_step(store, whole, tmp_path, monkeypatch):
+    moved = batches.moved
+    monkeypatch.setattr(batches, "moved", lambda *a: os.kill(os.getpid(), 2) or moved(*a))
+    with pytest.raises(Stopped, match="stopped after step 1,"):
+        fit(toy_run(store), tmp_path)
+    monkeypatch.undo()
+    fit(toy_run(store), tmp_path)
+    assert contents(tmp_path) == contents(whole)
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [(2, "there is no checkpoint yet"), (7, "checkpoint is .*/step-5$")]
+)
+def test_a_second_request_ends_without_saving(store, whole, tmp_path, monkeypatch, step, words):
+    monkeypatch.setattr("toeplix.training.signals.REPEATED_WITHIN", -1)
+
+    def report(row):
+        for _ in range(2 * (row["step"] == step)):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Abandoned, match=f"quit at step {step} without saving: .*{words}"):
+        fit(toy_run(store), tmp_path, report=report)
+    assert not (tmp_path / f"checkpoints/step-{step}").exists()
+    fit(toy_run(store), tmp_path)
     assert contents(tmp_path) == contents(whole)
 
 
@@ -330,6 +358,26 @@ def test_the_command_ends_with_130_when_it_was_asked_to_stop(store, tmp_path, mo
     assert status == 130
     assert "stopped after step 8, which is saved" in error
     assert (tmp_path / "run/checkpoints/step-8").is_dir()
+
+
+def test_the_command_says_what_remains_when_it_is_asked_twice(store, tmp_path, monkeypatch, capfd):
+    given = ["--data", store.directory, "--out", tmp_path / "run", "--batch", 2, *ARGUMENTS]
+    monkeypatch.setattr("toeplix.training.signals.REPEATED_WITHIN", -1)
+
+    def words(row):
+        for _ in range(2 * (row["step"] == 7)):
+            os.kill(os.getpid(), signal.SIGINT)
+        return ""
+
+    monkeypatch.setattr("toeplix.cli.train._words", words)
+    status, error = call(monkeypatch, capfd, *given, "--save-every", 4)
+    assert status == 130
+    first, last = error.splitlines()[-2:]
+    assert first == (
+        "toeplix: stopping after this step and saving; Ctrl-C again to quit without saving"
+    )
+    assert last.startswith("toeplix: quit at step 7 without saving: the last good checkpoint is ")
+    assert last.endswith("/step-4")
 
 
 @pytest.mark.parametrize(

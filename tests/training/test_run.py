@@ -33,6 +33,7 @@ RUN = Run(data="somewhere")
         ({"lr": 0}, ValueError, "lr=0.0 must be above 0"),
         ({"lr": float("nan")}, ValueError, "lr=nan must be a number of at least 0"),
         ({"max_grad_norm": -1.0}, ValueError, "max_grad_norm=-1.0 must be a number of at least 0"),
+        ({"max_grad_norm": 1e39}, ValueError, "max_grad_norm=1e+39 must be finite in float32"),
         ({"beta2": 1.0}, ValueError, "beta2=1.0 must be below 1"),
         ({"steps": 10, "warmup": 11}, ValueError, "warmup=11 must be at most steps=10"),
     ],

@@ -24,14 +24,14 @@ def demo(
     from toeplix.cli.train import bar
     from toeplix.experiments.demo import demo as run_demo
     from toeplix.training.allocator import keep_freed_memory
-    from toeplix.training.signals import Stopped
+    from toeplix.training.signals import Abandoned, Stopped
 
     keep_freed_memory()
     console = table_console()
     try:
         found = run_demo(out, steps=steps, say=console.print, bar=bar, overwrite=overwrite)
-    except Stopped as stopped:
-        console.print(str(stopped))
+    except (Stopped, Abandoned) as ended:
+        console.print(str(ended))
         raise typer.Exit(130) from None
     table = Table(title="validation, equal compute")
     for column in ("", "bits per byte", "nats per token", "steps", "tokens", "PFLOP", "seconds"):

@@ -98,8 +98,8 @@ def _sample(model: Path, text: Path | None, tokenizer: "Tokenizer", limit: int) 
 def _validation(model: Path, limit: int) -> _Sample | None:
     from toeplix.data import Store
     from toeplix.files import read_json, reading
-    from toeplix.training.preflight import RECORD
     from toeplix.training.run import Run
+    from toeplix.training.run_directory import RECORD
     from toeplix.training.validation import label_bytes
 
     if not (model / RECORD).is_file():

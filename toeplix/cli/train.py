@@ -110,7 +110,8 @@ def _train(
     from toeplix.training.loop import fit
     from toeplix.training.preflight import check_run
     from toeplix.training.processes import joined
-    from toeplix.training.signals import Stopped
+    from toeplix.training.run_directory import recorded_run
+    from toeplix.training.signals import Abandoned, Stopped
     from toeplix.training.summary import waiting
 
     if name is not None and name not in PRESETS:
@@ -132,6 +133,7 @@ def _train(
     keep_freed_memory()
     with joined() as processes, ensure_directory(out, LOCK) if processes.first else nullcontext():
         check_run(run)
+        recorded_run(out)  # `fit` does this too, but a store may be built before
         run = changed(run, {"data": _store(run, out, processes.first)})
         processes.wait()
         if "vocab" not in before | given:
@@ -148,8 +150,8 @@ def _train(
                     restart=restart,
                     data_license=data_license,
                 )
-            except Stopped as stopped:
-                say(str(stopped))
+            except (Stopped, Abandoned) as ended:
+                say(str(ended))
                 raise typer.Abort from None
     if processes.first:
         waited = waiting(read(out, lambda line: None)) or 0.0
@@ -161,10 +163,12 @@ def _store(run: Run, out: Path, first: bool) -> str:
     """The store that `data` is, or where one is made of the text it names."""
     from toeplix.data import Recipe, build
     from toeplix.data.store import MANIFEST, PROGRESS
+    from toeplix.training.run_directory import DATA, check_data
 
     if any((Path(run.data) / name).exists() for name in (MANIFEST, PROGRESS)):
         return run.data
-    made = out / "data"
+    check_data(run.data)
+    made = out / DATA
     if first:
         if not (made / MANIFEST).exists():
             _say(f"building a token store of {run.data} in {made}")
@@ -178,11 +182,14 @@ def _from_file(file: Path) -> dict[str, Any]:
     """Settings of Run and Model side by side."""
     if not file.exists():
         raise FileNotFoundError(f"--config {file}: there is no such file")
+    if file.is_dir():
+        raise IsADirectoryError(f"--config {file} is a directory: name a .json or .py file")
     if file.suffix == ".py":
         try:
             found = runpy.run_path(str(file)).get("run")
-        except Exception as problem:  # of whatever is written there
-            raise ValueError(f"--config {file}: {type(problem).__name__}: {problem}") from problem
+        except (Exception, SystemExit) as problem:  # of whatever is written there
+            words = f"{type(problem).__name__}: {problem}".removesuffix(": ")
+            raise ValueError(f"--config {file}: {words}") from problem
         if found is None:
             raise ValueError(f"--config {file}: it does not define `run`")
     else:

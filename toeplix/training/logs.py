@@ -15,7 +15,7 @@ from toeplix import compat
 from toeplix.files import DamagedFile, check_input, field, parse_json
 from toeplix.training.run import Run
 
-METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
+METRICS, SAMPLES, TENSORBOARD = "metrics.jsonl", "samples.txt", "tensorboard"
 # every row has the first of these; one with a loss has those that belong to it
 COLUMNS = {
     "step": ("tokens", "seconds"),
@@ -111,7 +111,7 @@ def _row(line: bytes) -> dict[str, Any]:
 def check_trackers(trackers: str) -> None:
     """Complain about names that are not known, or not installed, before anything is written."""
     for name in filter(None, trackers.split(",")):
-        if name == "tensorboard":
+        if name == TENSORBOARD:
             import torch.utils.tensorboard  # noqa: F401 - complains by itself
         else:
             _kind(name)
@@ -122,7 +122,7 @@ class _Tensorboard:
         from torch.utils.tensorboard import SummaryWriter
 
         # hide what an interrupted run logged after its checkpoint
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        self._writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=step + 1)
 
     def log(self, values: dict[str, Any], step: int | None) -> None:
         for name, value in values.items():
@@ -133,7 +133,7 @@ class _Tensorboard:
 
 
 def _tracker(name: str, folder: Path, run: Run, step: int) -> Tracker:
-    if name == "tensorboard":
+    if name == TENSORBOARD:
         return _Tensorboard(folder, step)
     kind = _kind(name)
     place = {"logging_dir": str(folder)} if kind.requires_logging_directory else {}

@@ -1,6 +1,6 @@
 """The training loop: `fit(run, directory)` trains a model and resumes exactly after an interruption.
 
-    run.json          the record of the run that owns the directory
+    run.json          the record of the run that owns the directory (run_directory.py)
     metrics.jsonl     metrics, one JSON object per line (logs.py); also samples.txt, tensorboard/
     checkpoints/      step-N: complete or absent (checkpoints.py)
     model/            the trained model, for toeplix.load and transformers, with tokenizer and card
@@ -47,13 +47,16 @@ from toeplix.training.objective import prepare
 from toeplix.training.processes import Processes, joined
 from toeplix.training.progress import Progress
 from toeplix.training.run import Run
+from toeplix.training.run_directory import CHECKPOINTS as CHECKPOINTS
+from toeplix.training.run_directory import MODEL as MODEL
+from toeplix.training.run_directory import RECORD as RECORD
+from toeplix.training.run_directory import check_directory
 from toeplix.training.schedule import rate
 from toeplix.training.sequence_parallel import divided_processes, objective_of
-from toeplix.training.signals import Stopped, requests
+from toeplix.training.signals import Abandoned, Stopped, requests
 from toeplix.training.summary import summarise
 from toeplix.training.validation import Validation
 
-RECORD, CHECKPOINTS, MODEL = preflight.RECORD, "checkpoints", "model"
 DIVERGED_LOSS_RATIO = 10  # times the loss of the first step
 SAMPLES, SAMPLE_TOKENS = 2, 100
 
@@ -108,13 +111,13 @@ def fit(
         preflight.check_run(run)
         processes = divided_processes(run, processes)
         preflight.check_store(run, store)
-        preflight.check_directory(run, folder)
+        check_directory(run, folder)
         if processes.first and not store.has_validation and store.notice:
             say(store.notice)
         if processes.first and verify:
             store.verify(say)
         with locked(folder) if processes.first else contextlib.nullcontext():
-            preflight.check_directory(run, folder)  # by now another process may have claimed it
+            check_directory(run, folder)  # by now another process may have claimed it
             training = Training(run, folder, store, processes, say, report, restart, data_license)
             if processes.first:  # from here on the directory is this run's
                 text = json.dumps(run.to_dict(), indent=1) + "\n"
@@ -185,9 +188,9 @@ class Training:
             else None
         )
         try:
-            with requests() as asked:
+            with requests(tell=self.processes.first) as asked:
                 while progress.step < run.steps:
-                    stop = self._step(bool(asked))
+                    stop = self._step(asked)
                     step, end = progress.step, progress.step == run.steps
                     if step % run.log_every == 0 or end:
                         self._row(logs)
@@ -205,20 +208,22 @@ class Training:
                             f"stopped after step {step}, which is saved in "
                             f"{self.checkpoints / f'step-{step}'}; the same command goes on from there"
                         )
+        except Abandoned:
+            kept = checkpoints.last(self.checkpoints)
+            raise Abandoned(f"quit at step {progress.step} without saving: {kept}") from None
         finally:
             self.batches.close()
             if logs:
                 logs.close()
         self._finish()
 
-    def _step(self, asked: bool) -> bool:
-        """Take one optimizer step; return whether any process was asked to stop."""
+    def _step(self, asked: list[int]) -> bool:
+        """Take one optimizer step; return whether any process was asked to stop before its end."""
         run, progress, processes = self.run, self.progress, self.processes
         start = time.monotonic()
         parts, waited = self.batches.of(progress.step)
         own = sum(int((part["labels"] != IGNORED).sum()) for part in parts) * processes.counts_rows
-        total, stop = processes.total(own, asked)
-        labels = int(total)
+        labels = int(*processes.total(own))
         torch.manual_seed(_seed(run.seed, progress.step, processes.rank))
         lr = rate(run, progress.step)
         for group in self.optimizer.param_groups:
@@ -236,7 +241,8 @@ class Training:
         clipped = distributed.clip(self.weights, run.max_grad_norm)
         # the one wait for the device in a step: loss and norm decide whether weights are updated
         own_nats, norm = torch.stack([nats, clipped.to(nats)]).tolist()
-        sum_of_nats, sent = processes.total(own_nats, self.objective.take_sent_bytes())
+        sent_here = self.objective.take_sent_bytes()
+        sum_of_nats, sent, stop = processes.total(own_nats, sent_here, bool(asked))
         self._healthy(sum_of_nats / labels, norm, parts)
         self.scaler.step(self.optimizer)
         self.scaler.update()

@@ -1,18 +1,14 @@
-"""What is checked before a run writes anything, and the directory that it writes into.
+"""What is checked before a run writes anything: settings and data (its directory: run_directory.py).
 
 A run that fails here leaves nothing behind: directories are made last, and removed if they stay empty.
 """
 
 import os
-from pathlib import Path
 
 from toeplix.architectures import ARCHITECTURES, stored_numbers
 from toeplix.data import Store
-from toeplix.files import read_json, reading
 from toeplix.training.logs import check_trackers
 from toeplix.training.run import Run
-
-RECORD = "run.json"
 
 
 def check_run(run: Run) -> None:
@@ -59,18 +55,4 @@ def check_store(run: Run, store: Store) -> None:
         raise ValueError(
             f"{run.data} has no validation documents (it was built with val_fraction={share}): build the "
             "store again with a larger --val-fraction, or train with --eval-every 0"
-        )
-
-
-def check_directory(run: Run, folder: Path) -> None:
-    """The directory is this run's, or nobody's."""
-    file = folder / RECORD
-    if not file.exists():
-        return
-    remedy = "choose a new directory"
-    with reading(file, remedy):
-        present = Run.from_dict(read_json(file, remedy))
-    if differences := run.differences(present):
-        raise ValueError(
-            f"{folder} belongs to another run: {', '.join(differences)}; choose a new directory"
         )
