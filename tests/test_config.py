@@ -25,6 +25,11 @@ from toeplix import Model, build, load, save
         ({"arch": "toeplitz", "keys": 4}, "keys=4 has no effect on arch='toeplitz'"),
         ({"blocks": ("toeplitz", "rnn")}, "blocks=.*must be names of mixers, each one of toeplitz"),
         ({"blocks": ()}, "must be names of mixers"),
+        ({"blocks": ("rnn",)}, r"blocks=\('rnn',\) must be names of mixers, each one of toeplitz"),
+        ({"blocks": ("",)}, r"blocks=\('',\) must be names of mixers"),
+        ({"embedding_norm": 1e300}, r"embedding_norm=1e\+300 must be finite in float32"),
+        ({"gate_bias": -3.5e38}, r"gate_bias=-3\.5e\+38 must be finite in float32"),
+        ({"arch": "hyena", "filter_frequency": 10**39}, "filter_frequency=10+ must be finite in"),
         ({"arch": "hyena", "blocks": ("masked", "lookup")}, "leave arch='hyena' out"),
         (
             {"blocks": ("toeplitz", "lookup"), "init": "paper"},

@@ -168,7 +168,7 @@ def load(directory: str | Path, *, check: bool = True) -> LanguageModel:
             "save_pretrained(..., max_shard_size=...) writes one if it is large enough"
         )
     if not file.exists():
-        raise FileNotFoundError(f"{directory} is no checkpoint: there is no {WEIGHTS} in it")
+        raise FileNotFoundError(pretrained_files.why_missing(Path(directory), WEIGHTS))
     weights, metadata = contents(file, check=check, quantized=True)
     config = configured(metadata["model"] if "model" in metadata else _described(file), file)
     if check:

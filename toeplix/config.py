@@ -82,9 +82,9 @@ class Model:
 
     def __post_init__(self) -> None:
         # late: architectures know their own settings, and they are built from this record
-        from toeplix.architectures import ARCHITECTURES
+        from toeplix.architectures import ARCHITECTURES, MIXERS
 
-        self._name_blocks()
+        self._name_blocks(tuple(MIXERS))
         check_fields(self, {"arch": tuple(ARCHITECTURES)} | CHOICES, {"heads": 0})
         if self.depth * self.sequential > MAX_LAYERS:
             layers = f"depth={self.depth}, sequential={self.sequential}"
@@ -103,7 +103,7 @@ class Model:
                 )
         architecture.check(self)
 
-    def _name_blocks(self) -> None:
+    def _name_blocks(self, mixers: tuple[str, ...]) -> None:
         """Let `blocks` and `arch` agree: one mixer is an architecture, several are a hybrid."""
         if isinstance(self.blocks, str) or not isinstance(self.blocks, list | tuple):
             raise TypeError(f"blocks={self.blocks!r:.60} must be a tuple of the names of mixers")
@@ -114,6 +114,9 @@ class Model:
             raise TypeError(f"blocks={blocks!r:.60} must be a tuple of the names of mixers")
         if blocks and self.arch not in (HYBRID, *blocks[: len(blocks) == 1]):
             raise ValueError(f"blocks={blocks} name the mixers: leave arch={self.arch!r:.60} out")
+        if not set(blocks) <= set(mixers):
+            known = ", ".join(mixers)
+            raise ValueError(f"blocks={blocks!r:.60} must be names of mixers, each one of {known}")
         if len(set(blocks)) == 1:
             object.__setattr__(self, "arch", blocks[0])
             blocks = ()

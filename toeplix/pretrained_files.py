@@ -59,6 +59,19 @@ def quantized_notice(scheme: str) -> str:
     )
 
 
+def why_missing(folder: Path, weights: str) -> str:
+    """Return why a directory has no weights to load, and what to do."""
+    name, run = printable(folder), folder.parent if folder.name == "model" else folder
+    if (run / "run.json").is_file():
+        return (
+            f"{printable(run)} is an unfinished run, without a model yet: "
+            "the same `toeplix train` command goes on and finishes it"
+        )
+    if not folder.exists():
+        return f"{name} does not exist: name the directory of a run or of a model"
+    return f"{name} is no checkpoint: there is no {weights} in it"
+
+
 WRITTEN_BY = "written_by"  # in generation_config.json
 CODE_MARK = (
     b"It lies beside the weights of"  # in the first lines of every code file, of all versions

@@ -9,6 +9,7 @@ from toeplix.files import printable
 
 MAX_SIZE = 2**31 - 1  # of integers that have no limit of their own
 MAX_SEED = 2**63 - 1  # what every generator takes
+MAX_FLOAT = (2 - 2**-23) * 2.0**127  # the largest number of float32, in which weights are stored
 MAX_SHOWN_CHARACTERS = 60  # characters of a value in a message
 
 
@@ -18,7 +19,9 @@ def check_fields(
     least: Mapping[str, int],
     most: Mapping[str, int] | None = None,
 ) -> None:
-    """Words are among their choices, integers from `least` (else 1) to `most`, numbers finite."""
+    """Words are among their choices, integers from `least` (else 1) to `most`, numbers finite
+    in float32.
+    """
     for name, allowed in choices.items():
         value = getattr(record, name)
         if value not in allowed:
@@ -38,6 +41,10 @@ def check_fields(
         if field.type is float:
             if not _finite(value):
                 raise TypeError(f"{name}={_shown(value)} must be a finite number")
+            if abs(value) > MAX_FLOAT:
+                raise ValueError(
+                    f"{name}={_shown(value)} must be finite in float32, at most 3.4e38"
+                )
             object.__setattr__(record, name, float(value))  # 0 and 0.0 are one record
 
 

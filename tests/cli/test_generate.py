@@ -1,5 +1,6 @@
 """Text from the command line: the same as from the library, and bytes that belong together."""
 
+import io
 import os
 import subprocess
 import sys
@@ -98,3 +99,44 @@ def test_seeds_that_no_generator_takes(trained, monkeypatch, capsys, seed):
 def test_seeds_that_generators_take(trained, monkeypatch, capsys, seed):
     run(monkeypatch, trained[0], "to", "--seed", seed, "--max-new-tokens", 3)
     assert capsys.readouterr().out
+
+
+def test_a_byte_order_mark_is_no_part_of_the_prompt(trained, monkeypatch, capsys):
+    texts = []
+    for prompt in ("to be", "\ufeffto be", "\ufeff\ufeffto be"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(prompt))
+        run(monkeypatch, trained[0], "-", "--max-new-tokens", 5)
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert texts[2].startswith("\ufeffto be")  # one is removed, as by other readers
+
+
+def refused(monkeypatch, capsys, *arguments):
+    """The line that a command ends with, which prints nothing else."""
+    with pytest.raises(SystemExit) as leaving:
+        run(monkeypatch, *arguments)
+    assert leaving.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_an_empty_stop_string_is_refused_before_the_model_is_loaded(tmp_path, monkeypatch, capsys):
+    line = refused(monkeypatch, capsys, tmp_path / "nowhere", "hi", "--stop", "x", "--stop", "")
+    assert "--stop is empty: give the text to end at" in line
+
+
+def test_directories_without_a_model(tmp_path, monkeypatch, capsys):
+    line = refused(monkeypatch, capsys, tmp_path / "nowhere", "hi")
+    assert "nowhere does not exist: name the directory of a run or of a model" in line
+    assert "is no checkpoint" in refused(monkeypatch, capsys, tmp_path, "hi")
+    out = tmp_path / "run"
+    (out / "checkpoints/step-2").mkdir(parents=True)
+    (out / "run.json").write_text("{}")
+    for given in (out, out / "model"):
+        line = refused(monkeypatch, capsys, given, "hi")
+        assert f"{out} is an unfinished run" in line
+        assert "the same `toeplix train` command goes on and finishes it" in line
+    (out / "model").mkdir()  # the process was killed while it wrote the model
+    assert f"{out} is an unfinished run" in refused(monkeypatch, capsys, out, "hi")

@@ -181,3 +181,20 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     with pytest.raises(OSError, match=r"\.lock"), locked(tmp_path / "place"):
         pass
     assert (tmp_path / "target").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("one.jsonl", r"one\.jsonl is a file: choose a directory"),
+        ("one.jsonl/below/it", r"one\.jsonl is a file: choose a directory"),
+        ("/dev/null", "/dev/null is no directory: choose a directory"),
+        ("link", "link is a symbolic link to nothing: choose a directory"),
+    ],
+)
+def test_what_is_no_directory_is_named(place, out, words):
+    (place / "link").symlink_to("nowhere")
+    before = tree(place)
+    with pytest.raises(NotADirectoryError, match=words):
+        build(Recipe(sources=("good.jsonl",), vocab=300), out)
+    assert tree(place) == before

@@ -55,7 +55,7 @@ def generate(
         repetition_penalty=repetition_penalty,
     )
     text = _standard_input() if prompt == "-" else _valid(prompt or "", "the prompt")
-    stops = [_valid(each, "--stop") for each in stop or ()]
+    stops = [_stop(each) for each in stop or ()]
     where = chosen(device, dtype)
     model, tokenizer, _ = load_pretrained(
         directory, **where.options, decoding_layout=True, finite=True, quantize=quantize
@@ -91,13 +91,20 @@ def _valid(text: str, what: str) -> str:
     return text
 
 
+def _stop(text: str) -> str:
+    if not text:
+        raise ValueError("--stop is empty: give the text to end at, or leave it out")
+    return _valid(text, "--stop")
+
+
 def _standard_input() -> str:
+    """Return the text of standard input, without a byte order mark at its start."""
     if sys.stdin is None:
         raise ValueError("the prompt is to come from standard input ('-'), which is closed")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     try:
-        return _valid(sys.stdin.read(), "standard input")
+        return _valid(sys.stdin.read(), "standard input").removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
         raise ValueError(
             f"standard input is not UTF-8: byte {problem.object[problem.start]:#04x} at position "

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,28 @@ def make_directory(folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             return
-        except (FileNotFoundError, FileExistsError):
-            if attempt == ATTEMPTS - 1 or any(each.is_file() for each in (folder, *folder.parents)):
+        except (FileNotFoundError, FileExistsError, NotADirectoryError):
+            for each in (folder, *folder.parents):
+                _check_kind(each)
+            if attempt == ATTEMPTS - 1:
                 raise
+
+
+def _check_kind(path: Path) -> None:
+    """Reject what exists and is no directory."""
+    from toeplix.files import printable
+
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        if path.is_symlink():
+            raise NotADirectoryError(
+                f"{printable(path)} is a symbolic link to nothing: choose a directory"
+            ) from None
+        return
+    if not stat.S_ISDIR(mode):
+        kind = "a file" if stat.S_ISREG(mode) else "no directory"
+        raise NotADirectoryError(f"{printable(path)} is {kind}: choose a directory")
 
 
 @contextlib.contextmanager
