@@ -84,6 +84,29 @@ def test_the_harness_s_own_class_agrees(checkpoint):
         assert one[1] == two[1] == three[1]
 
 
+MERGED = [("the questio", "n"), ("not to be, tha", "t is"), ("what i", "s the sun")]
+
+
+@pytest.mark.parametrize(("context", "continuation"), MERGED)
+def test_tokens_that_span_context_and_continuation_are_scored(checkpoint, context, continuation):
+    """All tokens from the first on that the context alone does not have, by the model itself."""
+    lm = Checkpoint(checkpoint)
+    start, whole = lm.tok_encode(context), lm.tok_encode(context + continuation)
+    first = next(place for place, token in enumerate(whole) if start[place : place + 1] != [token])
+    assert first < len(start)
+    with torch.no_grad():
+        logprobs = lm.model(torch.tensor([whole]))[0, first - 1 : -1].log_softmax(-1)
+    expected = logprobs[range(len(whole) - first), whole[first:]].sum().item()
+    ((found, _),) = lm.loglikelihood(asked("loglikelihood", (context, continuation)))
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert found < 0
+
+
+def test_an_empty_continuation_is_rejected(checkpoint):
+    with pytest.raises(ValueError, match="a request of toy has no continuation"):
+        Checkpoint(checkpoint).loglikelihood(asked("loglikelihood", ("what is", "")))
+
+
 def test_rolling_scores_every_token_once(tmp_path, tokenizer):
     """With an output of zeros every token costs log(vocab)."""
     model = build(Model(vocab=tokenizer.vocab, context=16, dim=8, depth=1))

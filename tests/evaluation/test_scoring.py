@@ -26,14 +26,12 @@ def questions(seed=0):
     for length in (1, 2, 3, 8, 9, 11, 11, 20):
         context = tokens(length)
         pairs += [(context, tokens(size)) for size in (1, 1, 4, 7, 2)[: 1 + length % 5]]
-    return [*pairs, pairs[3], (tokens(5), [])]
+    return [*pairs, pairs[3]]
 
 
 @torch.no_grad()
 def alone(model, context, continuation):
     """The definition."""
-    if not continuation:
-        return 0.0, True
     logits = model(torch.tensor([context + continuation]))[0]
     logprobs = logits[len(context) - 1 : -1].log_softmax(-1)
     picked = logprobs[range(len(continuation)), continuation]
@@ -111,6 +109,7 @@ def test_batches_hold_similar_lengths_and_the_longest_come_first():
     assert all(len(group) * group[0] <= POSITIONS for group in sizes)
 
 
-def test_an_empty_context_is_refused():
-    with pytest.raises(ValueError, match="pair 1 has an empty context"):
-        score(model_of("toeplitz"), [([1], [2]), ([], [2])])
+def test_an_empty_context_or_continuation_is_rejected():
+    for pair, part in ((([], [2]), "context"), (([2], []), "continuation")):
+        with pytest.raises(ValueError, match=f"pair 1 has an empty {part}"):
+            score(model_of("toeplitz"), [([1], [2]), pair])

@@ -8,6 +8,7 @@ truncated on the left, as in the harness, and counted by task in `truncations`.
 """
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -93,11 +94,13 @@ class Checkpoint(TemplateLM):  # type: ignore[misc]
         pairs = []
         for request in requests:
             context, continuation = request.args
+            if not continuation:
+                raise ValueError(
+                    f"a request of {request.task_name or 'a task'} has no continuation"
+                )
             # spaces between the two belong to the word that follows
             bare = context.rstrip()
-            start = encoded(bare)
-            whole = self.tok_encode(context + continuation)
-            pairs.append((start, whole[len(start) :]))
+            pairs.append(_split(encoded(bare), self.tok_encode(context + continuation)))
         return self._score(pairs, _names(requests), "scored texts", disable_tqdm)
 
     def _loglikelihood_tokens(
@@ -201,6 +204,17 @@ def settings(wanted: dict[str, Any]) -> tuple[tuple[str, ...], int, Sampling]:
         top_p=float(wanted.get("top_p") or 1.0),
     )
     return stops, new, sampling
+
+
+def _split(start: list[int], whole: list[int]) -> tuple[list[int], list[int]]:
+    """Return the tokens of a text in two parts, of which the second is scored.
+
+    They part after the context's tokens, as in the harness, or earlier where the tokenizer merges the
+    end of the context with the continuation: at the first token that differs, at the latest the last.
+    """
+    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(start, whole, strict=False))
+    first = min(sum(1 for _ in shared), len(whole) - 1)
+    return whole[:first], whole[first:]
 
 
 def _names(requests: Iterable[Instance]) -> list[str]:

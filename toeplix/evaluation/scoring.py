@@ -13,6 +13,7 @@ its batch, beyond rounding.
 """
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,11 +60,11 @@ def score(
 
     Args:
         model: any architecture.
-        pairs: tokens of (context, continuation); the context has at least one token.
+        pairs: tokens of (context, continuation), each of at least one token.
         batch: contexts in a batch; None: about 8192 positions in each batch.
         done: called with the number of pairs that have just been scored.
     """
-    results: list[tuple[float, bool]] = [(0.0, True)] * len(pairs)
+    results: list[tuple[float, bool]] = [(math.nan, False)] * len(pairs)
     for group in batches(families(model, pairs), batch):
         features: list[Tensor] = []
         targets: list[int] = []
@@ -92,7 +93,7 @@ def families(model: LanguageModel, pairs: Sequence[Pair]) -> list[Family]:
         if len(context) == 0:
             raise ValueError(f"pair {number} has an empty context: give at least one token")
         if len(continuation) == 0:
-            continue
+            raise ValueError(f"pair {number} has an empty continuation: there is nothing to score")
         start, rest = tuple(context), tuple(continuation)
         inputs = (start + rest)[:-1]
         key = start if together or len(rest) == 1 else inputs
