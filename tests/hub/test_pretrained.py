@@ -113,6 +113,25 @@ def test_the_tokenizer_beside_a_model_encodes_as_ours(tokenizer, tmp_path, old):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
 
 
+@pytest.mark.parametrize("name", ["toeplitz", "hybrid", "hyena"])
+def test_prompts_of_a_batch_are_padded_on_the_left(name, tokenizer, tmp_path):
+    """So each prompt is followed by what follows it alone."""
+    torch.manual_seed(0)
+    core = build(replace(CASES[name], vocab=260)).eval()
+    with torch.no_grad():
+        core.head.weight.normal_()  # no two tokens nearly as likely
+    folder = toeplix.save(core, tmp_path, tokenizer=tokenizer)
+    auto, model = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModelForCausalLM.from_pretrained(folder),
+    )
+    texts = ["to be or not to be", "b", ""]
+    inputs = auto(texts, return_tensors="pt", padding=True)
+    how = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+    found = model.generate(**inputs, **how)[:, inputs["input_ids"].shape[1] :].tolist()
+    assert found == generate(core, [auto(text)["input_ids"] for text in texts], max_new_tokens=6)
+
+
 def test_a_chat_template_comes_along(tokenizer, tmp_path):
     """Its control tokens are tokens, as in the server."""
     from toeplix.serving.prompts import conversations_of

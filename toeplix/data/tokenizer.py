@@ -87,6 +87,7 @@ class Tokenizer:
             "bos_token": self.control["start"],
             "eos_token": self.control["end"],
             "pad_token": self.control["pad"],
+            "padding_side": "left",  # a prompt ends where its completion begins
             "clean_up_tokenization_spaces": False,
             "split_special_tokens": True,
         }
