@@ -9,6 +9,17 @@ from toeplix.data import Tokenizer
 from toeplix.inference.detokenization import UNKNOWN, Detokenizer
 
 TOKENIZER = Tokenizer.train([TEXT] * 20, 280)
+SHOWN = [
+    *range(33, 127),
+    *range(161, 173),
+    *range(174, 256),
+]  # GPT-2's names of bytes are they themselves
+HIDDEN = [byte for byte in range(256) if byte not in SHOWN]
+NAMES = {byte: chr(byte) for byte in SHOWN} | {byte: chr(256 + i) for i, byte in enumerate(HIDDEN)}
+
+
+def byte_tokens(text):
+    return [TOKENIZER.backend.token_to_id(NAMES[byte]) for byte in text]
 
 
 def pieces(tokens, stops=()):
@@ -74,3 +85,28 @@ def test_characters_of_several_tokens_come_whole():
     shown, _ = pieces(TOKENIZER.encode(text))
     assert "".join(shown) == text
     assert "" in shown
+
+
+RUNS = [b"\x80", b"\xff", b"\xf0\x9f", b"\xf0\x9f\x98", b"\xe6\xbc\x80\xc3", b"\xc3\xa9\x80"]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_invalid_bytes_are_shown_and_decoded_a_few_times(run, monkeypatch):
+    text = b"be " + run * 200 + "déjà 漢".encode()
+    tokens = byte_tokens(text)
+    lengths, decode = [], TOKENIZER.decode
+    whole = decode(tokens)
+    monkeypatch.setattr(
+        TOKENIZER, "decode", lambda some, **how: lengths.append(len(some)) or decode(some, **how)
+    )
+    shown, _ = pieces(tokens)
+    assert "".join(shown) == whole == text.decode(errors="replace")
+    assert max(lengths) < 50
+    early = "".join(shown[: len(tokens) // 2])
+    assert early.count(UNKNOWN) > 50
+
+
+@given(st.lists(st.sampled_from([*b"a\x80\xff\xc3\xa9\xe6\xbc\xa2\xf0\x9f\x98"]), max_size=120))
+def test_any_bytes(given_bytes):
+    shown, _ = pieces(byte_tokens(given_bytes))
+    assert "".join(shown) == bytes(given_bytes).decode(errors="replace")

@@ -8,6 +8,7 @@ from toeplix import build
 from toeplix.architectures import ARCHITECTURES
 from toeplix.inference.generation import generate, stream
 from toeplix.inference.sampling import Sampling
+from toeplix.mixers.short_convolution import short_convolution
 
 SMALL = {"vocab": 37, "context": 24, "dim": 32, "depth": 2, "state_size": 16, "window": 7}
 PROMPTS = [[1, 2, 3, 4, 5], [7], [9, 8, 7, 6, 5], list(range(30))]
@@ -106,3 +107,43 @@ def test_rows_are_sampled_differently_and_tiny_temperatures_are_greedy():
     assert len({tuple(row) for row in rows}) > 1
     cold = generate(model, [[1]], max_new_tokens=8, sampling=Sampling(temperature=1e-45))
     assert cold == generate(model, [[1]], max_new_tokens=8)
+
+
+def test_streams_of_a_model_in_training_may_take_turns():
+    """No token is sampled with dropout, and between tokens the model is as it was."""
+    torch.manual_seed(0)
+    model = build(small(**SMALL, dropout=0.5))
+    with torch.no_grad():
+        model.head.weight.normal_()
+    expected = generate(model, [[1, 2, 3]], max_new_tokens=20)[0]
+    short, long = (
+        stream(model, [prompt], max_new_tokens=count)
+        for prompt, count in (([5], 3), ([1, 2, 3], 20))
+    )
+    next(short)
+    found = [next(long)[1]]
+    assert model.training
+    list(short)
+    found += [token for _, token in long]
+    assert found == expected
+    assert model.training
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_hyena_reads_a_single_position_under_autocast(size):
+    """After a chunk of several positions, whose inputs are kept in the dtype of autocast."""
+    torch.manual_seed(0)
+    model = build(small("hyena", **SMALL)).eval()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (found,) = generate(model, [[1] * (size + 1)], max_new_tokens=4, chunk=size)
+    assert len(found) == 4
+
+
+def test_a_short_convolution_has_one_dtype():
+    wide, weight, bias = torch.randn(2, 9, 6), torch.randn(6, 1, 3), torch.randn(6)
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=dtype):
+            whole = short_convolution(wide, weight, bias)
+            last = short_convolution(wide[:, -3:], weight, bias)
+        assert whole.dtype == last.dtype == dtype
+        torch.testing.assert_close(last, whole[:, -1:], rtol=0.05, atol=0.05)

@@ -1,5 +1,7 @@
 """Jobs with settings of their own in one ragged batch: each gets the tokens that it gets alone."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -133,3 +135,19 @@ def test_logits_that_are_no_numbers_are_named():
         model.get_parameter("embedding.weight")[7] = torch.nan
     with pytest.raises(BadLogits, match="prompt 1: the largest logit is nan: weights are damaged"):
         generate(model, [[1, 2, 3], [6, 7]], max_new_tokens=5)
+
+
+@pytest.mark.parametrize("arch", ["toeplitz", "mamba2"])
+def test_a_turn_reads_at_most_a_chunk(arch):
+    """Chunks of a prompt do not depend on other prompts, which would change how numbers are rounded."""
+    model, sizes = model_of(arch), (7, 8, 8, 3, 21, 2)
+    scheduler = Scheduler(model, max_batch=9, max_new_tokens=30, chunk=8)
+    for size in sizes:
+        scheduler.add(Job(prompt=[1] * size, max_new_tokens=30))
+    read = [0]
+    while scheduler.counts.waiting:
+        scheduler.turn()
+        read.append(scheduler.counts.prompt_tokens)
+    turns = [after - before for before, after in itertools.pairwise(read)]
+    assert max(turns) <= 8
+    assert turns == [7, 8, 8, 3, 8, 8, 5 + 2]

@@ -196,6 +196,14 @@ LARGE, LITTLE = (
 )
 
 
+def test_more_choices_than_the_queue_holds_are_rejected_for_good(strict):
+    """A 429 would ask for another attempt, which could not succeed either."""
+    body = json.dumps({"model": "tiny", "prompt": "x", "max_tokens": 2, "n": 3}).encode()
+    status, _, answer = exchange(strict, post("/v1/completions", body, RIGHT))
+    assert status == 400
+    assert "1 prompts times n=3 is more than 2 choices" in answer.decode()
+
+
 def test_the_key(strict):
     for wrong in ("X: y", "Authorization: Bearer wrong", "Authorization: Basic right"):
         status, headers, body = exchange(strict, post("/v1/completions", LITTLE, wrong))

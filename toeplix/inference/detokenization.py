@@ -5,12 +5,14 @@
     text = detokenizer.end()         the rest, at the end of a sequence
 
 A character of several tokens is shown when it is complete, and text that may be the beginning of a stop
-string when it has turned out not to be. Only the last tokens are decoded again, so the work per token
-does not grow with the text.
+string when it has turned out not to be. Of a long run of invalid bytes only the last are held back. Only
+the last tokens are decoded again, so the work per token does not grow with the text.
 """
 
 from collections.abc import Callable, Sequence
 
+MAX_CHARACTER = 4  # bytes, so also tokens, of a character
+MAX_PENDING = 16  # tokens without a complete character at the end, until invalid ones are shown
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # what the bytes of half a character decode to
 
 
@@ -44,11 +46,32 @@ class Detokenizer:
         """Return the text that the last tokens add; spaces may depend on the tokens before them."""
         before = self._decode(self._tokens[: self._known])
         text = self._decode(self._tokens)
+        held = 0
         if text.endswith(UNKNOWN) and not complete:
-            return ""
-        self._tokens = self._tokens[self._known :]
-        self._known = len(self._tokens)
-        return text[len(before) :]
+            held = self._incomplete(text[len(before) :])
+            if held == len(self._tokens) - self._known:
+                return ""
+        last = len(self._tokens) - held
+        shown = text[len(before) :]
+        if held:
+            shown = self._decode(self._tokens[self._known : last])
+        self._tokens, self._known = self._tokens[self._known :], last - self._known
+        return shown
+
+    def _incomplete(self, text: str) -> int:
+        """Return how many last tokens may belong to a character that is not complete.
+
+        Of many tokens whose `text` ends with invalid bytes the last few may be: a character has at most
+        four bytes. They begin where the parts on both sides decode to what they are together.
+        """
+        new = self._tokens[self._known :]
+        if len(new) < MAX_PENDING or self._decode(new) != text:
+            return len(new)
+        for held in range(1, MAX_CHARACTER + 1):
+            tail = self._decode(new[-held:])
+            if tail and self._decode(new[:-held]) + tail == text:
+                return held
+        return len(new)
 
     def _show(self, text: str) -> str:
         self.length += len(text)

@@ -9,6 +9,7 @@ its own random numbers: what else is in the batch does not change a row, beyond 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from jaxtyping import Float, Int
@@ -90,21 +91,31 @@ def complete(
     longest = max(1, *(job.max_new_tokens for job in jobs))
     scheduler = Scheduler(model, max_batch=max_batch, max_new_tokens=longest, chunk=chunk)
     numbers = {scheduler.add(job): number for number, job in enumerate(jobs)}
-    training = model.training
     failed: dict[int, str] = {}
-    model.eval()
-    try:
-        while scheduler.busy:
-            for ticket, events in scheduler.turn().items():
-                for event in events:
-                    if isinstance(event, RequestFailed):
-                        failed[numbers[ticket]] = event.detail
-                    if isinstance(event, TokenSampled):
-                        yield numbers[ticket], event
-    finally:
-        model.train(training)
+    while scheduler.busy:
+        with _evaluating(model):  # not around `yield`: the caller may train, or run other jobs
+            turn = scheduler.turn()
+        for ticket, events in turn.items():
+            for event in events:
+                if isinstance(event, RequestFailed):
+                    failed[numbers[ticket]] = event.detail
+                if isinstance(event, TokenSampled):
+                    yield numbers[ticket], event
     for number, detail in failed.items():
         raise BadLogits(f"prompt {number}: {detail}: weights are damaged, or training diverged")
+
+
+@contextmanager
+def _evaluating(model: LanguageModel) -> Iterator[None]:
+    """Set evaluation mode, and after it the mode of before."""
+    if not model.training:
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
 
 
 def prefill(

@@ -169,9 +169,9 @@ class Scheduler:
         """Read a chunk of the prompts that wait, take one decode step, and return what happened."""
         self._remove_ended()
         left = self.chunk
-        while left > 0 and (ticket := self._next()) is not None:
+        while (ticket := self._next(left)) is not None:
             self._reading = ticket
-            left -= self._read(ticket)
+            left -= self._read(ticket, left)
             self._reading = None
         if self._running:
             logits = self._batch.step([row.new[-1] for _, row in self._running]).cpu()
@@ -200,27 +200,31 @@ class Scheduler:
         self.counts.running = 0
         return self._taken_events()
 
-    def _next(self) -> Ticket | None:
-        """Return the first that waits, if there is room for its rows; drop those that are cancelled."""
-        while self._waiting:
+    def _next(self, left: int) -> Ticket | None:
+        """Return the first that waits, if there is room for its rows and `left` positions suffice.
+
+        Chunks of a prompt begin at multiples of `chunk`, whatever else is read in the turn, so that
+        others do not change how its numbers are rounded. Tickets that are cancelled are dropped.
+        """
+        while self._waiting and left > 0:
             ticket = self._waiting[0]
             if not ticket.open:
                 self._take()
                 self.counts.cancelled += len(ticket.rows)
-            elif len(self._running) + len(ticket.rows) <= self.max_batch or not self._running:
-                return ticket
-            else:
-                return None
+                continue
+            fits = len(self._running) + len(ticket.rows) <= self.max_batch or not self._running
+            whole = left == self.chunk or len(ticket.job.prompt) - ticket.read <= left
+            return ticket if fits and whole else None
         return None
 
     def _take(self) -> None:
         """The first no longer waits."""
         self.counts.taken += len(self._waiting.popleft().rows)
 
-    def _read(self, ticket: Ticket) -> int:
-        """Read a chunk of the prompt; after the last one its rows join the batch."""
+    def _read(self, ticket: Ticket, left: int) -> int:
+        """Read at most `left` positions of the prompt; after the last one its rows join the batch."""
         prompt, first = ticket.job.prompt, ticket.read
-        last = min(first + self.chunk, len(prompt))
+        last = min(first + left, len(prompt))
         if first == 0:
             ticket.state = self.model.start()
         tokens = torch.tensor([prompt[first:last]], device=self.model.head.weight.device)

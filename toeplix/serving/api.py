@@ -125,10 +125,8 @@ def _check_amount(service: Service, asked: Asked, new: int, prompts: int) -> Non
     if new > limits.max_tokens:
         message = f"max_tokens: {new} is more than the {limits.max_tokens} that this server writes"
         raise RequestError(400, message, param="max_tokens")
-    if prompts * asked.choices > limits.max_choices:
-        message = (
-            f"{prompts} prompts times n={asked.choices} is more than {limits.max_choices} choices"
-        )
+    if prompts * asked.choices > limits.choices:
+        message = f"{prompts} prompts times n={asked.choices} is more than {limits.choices} choices"
         raise RequestError(400, message, param="n")
 
 

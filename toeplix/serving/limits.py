@@ -37,7 +37,7 @@ class Limits:
     max_waiting: int = 256  # sequences in the queue
     max_tokens: int = 1024  # new tokens of a completion
     max_prompt: int = 16384  # tokens of a prompt
-    max_choices: int = 16  # completions of a request: prompts times n
+    max_choices: int = 16  # completions of a request, prompts times n; see `choices`
     max_body: int = 2**20  # bytes of a request
     body_timeout: float = 20.0  # seconds to receive a body
     timeout: float = 300.0  # seconds for a completion, waiting included
@@ -48,6 +48,11 @@ class Limits:
             value, most = getattr(self, each.name), MAX_OF.get(each.name, MAX_SECONDS)
             if not 0 < value <= most:  # nor NaN
                 raise ValueError(f"{each.name}={value} must be in (0, {most:,}]")
+
+    @property
+    def choices(self) -> int:
+        """The number of completions that a request may ask for: all of them wait in the queue at once."""
+        return min(self.max_choices, self.max_waiting)
 
 
 def check_key(key: str, where: str) -> str:

@@ -245,7 +245,7 @@ def _limit(schemas: Json, service: Service) -> None:
         fields = schemas[kind.__name__]["properties"]
         fields["model"]["enum"] = [service.name]
         for name, least in (("max_tokens", 0 if kind is Completion else 1), ("n", 1)):
-            most = limits.max_tokens if name == "max_tokens" else limits.max_choices
+            most = limits.max_tokens if name == "max_tokens" else limits.choices
             fields[name]["anyOf"][0] |= {"minimum": least, "maximum": most}
     chat = schemas["Chat"]["properties"]
     chat["max_completion_tokens"]["anyOf"][0]["maximum"] = limits.max_tokens
@@ -254,8 +254,8 @@ def _limit(schemas: Json, service: Service) -> None:
     for each in (tokens, several["items"]):
         each["items"] = {"type": "integer", "minimum": 0, "maximum": vocab - 1}
     for each in (texts, several):
-        each["maxItems"] = limits.max_choices
-    completion["allOf"] = [_tokens_or_echo(), {"anyOf": _shares(limits.max_choices)}]
+        each["maxItems"] = limits.choices
+    completion["allOf"] = [_tokens_or_echo(), {"anyOf": _shares(limits.choices)}]
 
 
 def _tokens_or_echo() -> Json:
