@@ -205,3 +205,34 @@ def test_a_pipeline_generates_text():
         for row in generate(core, [[5, 6, 7], [8]], max_new_tokens=6)
     ]
     assert [tokenizer.encode(one[0]["generated_text"]) for one in written] == expected
+
+
+@pytest.mark.parametrize("name", ["toeplitz", "hyena", "lookup-free", "hybrid", "linear"])
+def test_gradients_pass_through_a_near_linear_cache(name):
+    """Single positions with gradients are prefilled like others: the gradients are those of the whole."""
+    _, model = pair(CASES[name])
+    tokens, found = torch.randint(37, (2, 9)), []
+    for sizes in ([9], [5, 1, 1, 2]):
+        model.zero_grad()
+        cache = NearLinearCache()
+        parts = [model(part, past_key_values=cache).logits for part in tokens.split(sizes, 1)]
+        torch.cat(parts, 1).square().mean().backward()
+        found.append(
+            {key: p.grad.clone() for key, p in model.named_parameters() if p.requires_grad}
+        )
+    model.zero_grad()
+    for key, expected in found[0].items():
+        atol = 1e-4 * expected.abs().max().item() + 1e-7
+        torch.testing.assert_close(found[1][key], expected, rtol=1e-4, atol=atol, msg=key)
+
+
+def test_a_cache_with_decoders_gives_no_gradients():
+    _, model = pair(CASES["toeplitz"])
+    cache, token = NearLinearCache(), torch.tensor([[1]])
+    with torch.no_grad():
+        for _ in range(3):
+            model(token, past_key_values=cache)
+    with pytest.raises(
+        ValueError, match=r"torch\.no_grad\(\), or pass past_key_values=DynamicCache"
+    ):
+        model(token, past_key_values=cache)

@@ -2,15 +2,18 @@
 
 import pytest
 import torch
+from torch.utils._device import _device_constructors
 from transformers import (
     AutoModelForSequenceClassification,
     DataCollatorWithFlattening,
     DynamicCache,
 )
+from transformers.initialization import meta_device_safe_creation_ops
 
 from tests.hub_pairs import CASES, one_thread, padded, pair
 from tests.test_architectures import CLOSE
-from toeplix.hub import modeling_toeplix
+from toeplix import build
+from toeplix.hub import NearLinearCache, modeling_toeplix
 
 pytestmark = pytest.mark.slow
 
@@ -86,12 +89,47 @@ def test_what_would_be_ignored_is_rejected():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("kind", [DynamicCache, NearLinearCache])
+@pytest.mark.parametrize("time", [2, 3])
+def test_a_document_that_begins_after_a_cache_is_rejected(kind, time):
+    """Unless the row has only padding so far."""
+    _, model = pair(CASES["toeplitz-flat"])
+    tokens, position = torch.randint(37, (2, 4 + time)), torch.arange(time).expand(2, -1)
+    cache, new = kind(), tokens[:, 4:]
+    model(tokens[:, :4], past_key_values=cache)
+    with pytest.raises(ValueError, match="cache does not keep apart"):
+        model(new, position_ids=position, past_key_values=cache)
+    with pytest.raises(ValueError, match="cache does not keep apart"):
+        model(new, torch.ones_like(tokens), position_ids=position, past_key_values=cache)
+    model(new, position_ids=position + 4, past_key_values=cache)
+    cache, mask = kind(), torch.ones_like(tokens)
+    mask[:, :4] = 0
+    model(tokens[:, :4], mask[:, :4], past_key_values=cache)
+    after = model(new, mask, position_ids=position, past_key_values=cache).logits
+    torch.testing.assert_close(after, model(new).logits, **CLOSE)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("name", KINDS)
 def test_a_model_on_meta_gives_shapes(name):
     with torch.device("meta"):
         model = modeling_toeplix.ToeplixForCausalLM(pair(CASES[name])[1].config)
     tokens = torch.zeros(2, 5, dtype=torch.long, device="meta")
     assert model(tokens).logits.shape == (2, 5, 37)
+
+
+def test_hyena_is_built_on_meta_after_transformers_changed_linspace():
+    """PyTorch remembers the functions that follow `torch.device` at the first use of one."""
+    _device_constructors.cache_clear()
+    try:
+        with torch.device("meta"), meta_device_safe_creation_ops():
+            torch.empty(1)
+        with torch.device("meta"):
+            assert torch.linspace(0, 1, 3).device.type == "cpu"
+            model = build(CASES["hyena"])
+    finally:
+        _device_constructors.cache_clear()
+    assert {value.device.type for value in model.state_dict().values()} == {"meta"}
 
 
 def test_classification_reads_the_last_token(tmp_path):

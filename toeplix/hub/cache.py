@@ -3,6 +3,7 @@
 Free filters keep a decoder (`toeplix.decoder`). Recurrent filters, lookup with these and linear attention
 keep sums. Lookup with free filters and attention keep the keys and values that they still read. The
 Masked Mixer keeps all of its inputs.
+With gradients filters keep their inputs instead, as no gradients pass through a decoder.
 Padding counts as a position whose inputs are zero. Decoders drop what they no longer need, so tokens
 cannot be taken back; methods that do so (assisted decoding) need a stock cache.
 """

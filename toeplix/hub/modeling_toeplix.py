@@ -128,6 +128,11 @@ CHUNK = 64  # positions of linear attention that are computed by one product
 NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"silu": nn.SiLU, "gelu": nn.GELU}
 
+SEVERAL_DOCUMENTS = (
+    "position_ids have several documents in one row, which a cache does not keep apart: "
+    "pass use_cache=False, or a row for each document"
+)
+
 Product = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -275,11 +280,26 @@ class Positions:
         if position_ids is not None and time > 1:
             position_ids = position_ids.expand(len(x), -1)
             self.documents = documents_of(position_ids, self.real)
+            # under torch.compile a look at numbers would break the graph
+            if not self.is_start and not torch.compiler.is_compiling():
+                self.check_continues(position_ids, past)
         if self.documents is not None:
             first = F.pad(self.documents.diff(dim=1) != 0, (1, 0), value=True)
             self.own = self.slots - (self.slots * first).cummax(1).values
             self.of_slots = self.own
         self.of_bias = self.own if position_ids is None else position_ids
+
+    def check_continues(self, position_ids: Tensor, past: int | Tensor) -> None:
+        """Reject a document that begins with the first new token of a row that has earlier ones."""
+        first = position_ids[:, 0] == 0
+        earlier = torch.as_tensor(past, device=first.device) > 0
+        if self.real is not None and self.real_slots is not None:
+            slots = torch.arange(self.real_slots.shape[1], device=position_ids.device)
+            earlier = (self.real_slots & (slots < past)).any(1)
+            is_first = self.real & (self.real.cumsum(1) == 1)
+            first = (is_first & (position_ids == 0)).any(1)
+        if bool((first & earlier).any()):
+            raise ValueError(SEVERAL_DOCUMENTS)
 
     def same_document(self) -> Tensor | None:
         """Return for which pairs (b, t, t) both stand in one document; None if all of a row do."""
@@ -1143,10 +1163,7 @@ class ToeplixModel(ToeplixPreTrainedModel):
         """Return what mixers read the past from."""
         if positions.documents is not None:
             if cache is not None:
-                raise ValueError(
-                    "position_ids have several documents in one row, which a cache does not keep apart: "
-                    "pass use_cache=False, or a row for each document"
-                )
+                raise ValueError(SEVERAL_DOCUMENTS)
             return PackedDocuments(self.product, positions, positions.documents)
         if cache is None:
             return WholeSequence(self.product)
@@ -1172,7 +1189,8 @@ class ToeplixModel(ToeplixPreTrainedModel):
             input_ids: the new tokens.
             attention_mask: (b, past + t), 1 at real tokens and 0 at padding.
             position_ids: (b, t), the positions of biases if not those counted from the mask. Where one
-                does not follow the one before it, a document begins, which reads nothing before it.
+                does not follow the one before it, a document begins, which reads nothing before it. With
+                a cache this is an error, also where several new tokens after earlier ones start at 0.
             past_key_values: a cache of earlier positions, which is changed in place.
             inputs_embeds: (b, t, d), instead of `input_ids`.
             use_cache: make a cache if none is given.

@@ -94,18 +94,23 @@ class FilterBank:
     ) -> Float[Tensor, "b k h c"]:
         """Return the outputs of the next positions of a bank with a single layer.
 
-        This bank begins decoding by itself, at the first single position: for callers whose interface
-        has no such moment.
+        This bank begins decoding by itself, at the first single position without gradients: for callers
+        whose interface has no such moment.
         """
-        if not self.decoders and x.shape[1] > 1:
+        parts = filters if isinstance(filters, tuple) else (filters,)
+        trained = torch.is_grad_enabled() and any(part.requires_grad for part in (x, *parts))
+        if trained and self.decoders:
+            advice = "decode under torch.no_grad(), or pass past_key_values=DynamicCache()"
+            raise ValueError(f"no gradients pass through the decoders of this cache: {advice}")
+        if trained or (not self.decoders and x.shape[1] > 1):
             return state.extend(x, filters)
         self.decoding = True
-        parts = []
+        outputs = []
         for part in x.split(1, dim=1):
             self.open()
-            parts.append(state.extend(part, filters))
+            outputs.append(state.extend(part, filters))
             self.close()
-        return torch.cat(parts, 1)
+        return torch.cat(outputs, 1)
 
     def select(self, rows: Int[Tensor, " r"]) -> None:
         """Keep these rows of the batch, in this order."""

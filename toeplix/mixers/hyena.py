@@ -10,6 +10,7 @@ more than t; the original authors' language models use 33 features and frequency
 positions filters are sliding windows.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import ClassVar
@@ -60,16 +61,18 @@ class ImplicitFilter(nn.Module):
             config.filter_hidden,
             (config.filter_features - 1) // 2,
         )
-        time = torch.linspace(0, 1, context)
         wave = 2 * math.pi * torch.arange(context) / context
-        angle = wave[:, None] * torch.linspace(1e-4, max(bands - 1, 1e-4), bands)
+        # transformers makes linspace ignore `with torch.device(...)`, arange not
+        linspace = functools.partial(torch.linspace, device=wave.device)
+        time = linspace(0, 1, context)
+        angle = wave[:, None] * linspace(1e-4, max(bands - 1, 1e-4), bands)
         self.waves = nn.Parameter(torch.cat([time[:, None], angle.cos(), -angle.sin()], 1))
         frequency = nn.Parameter(torch.full((width,), config.filter_frequency))
         layers: list[nn.Module] = []
         for size in (config.filter_features, width, width):
             layers += [nn.Linear(size, width), Sine(frequency)]
         self.network = nn.Sequential(*layers, nn.Linear(width, config.dim, bias=False))
-        steepness = torch.linspace(math.log(FLOOR) / SLOWEST, math.log(FLOOR) / FASTEST, config.dim)
+        steepness = linspace(math.log(FLOOR) / SLOWEST, math.log(FLOOR) / FASTEST, config.dim)
         self.register_buffer("time", time)
         self.register_buffer("decay", steepness.abs())
 

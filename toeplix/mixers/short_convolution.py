@@ -1,5 +1,6 @@
 """The short depthwise convolution that Hyena and lookup have before their long mixing."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -16,7 +17,17 @@ def short_convolution(
     """
     if wide.shape[1] == weight.shape[2]:
         total = (wide * weight[:, 0].t()).sum(1, keepdim=True)
-        return total if bias is None else total + bias
+        total = total if bias is None else total + bias
+        return total.to(_product_dtype(wide))
     image = wide[:, None].permute(0, 3, 1, 2)
     mixed = nn.functional.conv2d(image, weight[:, :, None], bias, groups=len(weight))
     return mixed.permute(0, 2, 3, 1)[:, 0]
+
+
+def _product_dtype(wide: Tensor) -> torch.dtype:
+    """Return the dtype in which a convolution of these inputs returns: autocast may choose it."""
+    kind = wide.device.type
+    narrow = wide.dtype.itemsize <= 4  # autocast leaves float64 alone
+    if narrow and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return wide.dtype
