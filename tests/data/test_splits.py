@@ -85,6 +85,16 @@ def test_killed_in_either_pass_the_split_comes_out_the_same(recipe, tmp_path):
     assert whole(folder) == expected
 
 
+def test_a_split_of_short_documents_is_told(tmp_path):
+    """One of two documents is chosen, and has a hundredth of the text."""
+    short = next(text for text in BOOKS if is_validation(text.encode(), 0.5))
+    longer = (f"{text} " * 100 for text in BOOKS)
+    long = next(text for text in longer if not is_validation(text.encode(), 0.5))
+    source = write_lines(tmp_path / "texts.jsonl", [short, long])
+    store = build(Recipe(sources=(source,), vocab=300, val_fraction=0.5), tmp_path / "store")
+    assert "tokens, far less than val_fraction=0.5" in store.notice
+
+
 def test_a_split_that_holds_something_is_chosen_by_the_share_alone(recipe, tmp_path):
     store = build(replace(recipe, val_fraction=0.3), tmp_path / "store")
     assert set(texts_of(store.val, store)) == {

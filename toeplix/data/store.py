@@ -36,6 +36,7 @@ from toeplix.files import DamagedFile, printable, reading, sha256
 __all__ = ["MANIFEST", "PROGRESS", "TOKENIZER", "Split", "Store"]
 
 LONG = 2**30  # bytes that take a while to read
+SMALL_SPLIT = 0.25  # of the tokens that a validation split should have, below which a user is told
 REMEDY = "build the store again"
 
 
@@ -161,6 +162,14 @@ class Store:
             return (
                 f"val_fraction={share} chose none of {self.manifest['read']} documents: there is no "
                 "validation split; delete the store and build it again"
+            )
+        tokens = {split: self.manifest["splits"][split]["tokens"] for split in SPLITS}
+        total = sum(tokens.values())
+        if share and tokens["val"] < SMALL_SPLIT * share * total:
+            return (
+                f"validation has {tokens['val']:,} of {total:,} tokens, far less than "
+                f"val_fraction={share}: whole documents are chosen, and these are short; with a larger "
+                "fraction, or text in more documents, the validation loss says more"
             )
         return ""
 
