@@ -6,6 +6,7 @@ import pytest
 
 from tests.evaluation.published import ARC, lines, write_all
 from toeplix.experiments import SCALES, benchmarks
+from toeplix.experiments.engine import benchmark_scores
 from toeplix.experiments.engine.collect import collect
 from toeplix.experiments.engine.report import draw
 
@@ -45,6 +46,7 @@ def row(model, seed, **scores):
         for name, value in scores.items()
     }
     common = {"part": benchmarks.SCORES, "tasks": ["swde", "arc_easy"], "bits_per_byte": 2.0}
+    common |= {"lr": 0.016, "loss": None if model in benchmarks.CONTROLS else 3.0}
     return {"model": model, "seed": seed, "scores": made, "truncated": [], **common}
 
 
@@ -94,6 +96,21 @@ def test_prompts_that_do_not_fit_and_other_questions_decide_nothing():
     assert benchmarks.holds(rows + CONTROLS)["C14a"].kind == "not testable here"
 
 
+def test_tasks_that_fit_count_too():
+    """Six of ten prompts of one task of three are cut, and of another all: a row has no other lines."""
+    (glue,) = [line for line in benchmarks.TABLE if line.label == "GLUE"]
+    several = row("hyena", 0) | {"tasks": list(glue.tasks[:3])}
+    assert benchmark_scores.truncated(several, glue) is None
+    first, second = glue.tasks[:2]
+    several["truncated"] = [f"{first}: contexts truncated 240 of 400"]
+    assert benchmark_scores.truncated(several, glue) == pytest.approx(0.2)
+    several["truncated"] += [
+        f"{second}: continuations truncated 40 of 40",
+        "other: prompts truncated 1 of 1",
+    ]
+    assert benchmark_scores.truncated(several, glue) == pytest.approx(1.6 / 3)
+
+
 def test_questions_have_an_error_that_seeds_do_not_reduce():
     """Two standard errors of 1% over questions, and almost none over seeds."""
     kinds = {}
@@ -123,6 +140,30 @@ def test_models_of_equal_compute_are_evaluated_with_six_seeds():
         assert sorted(case.seed for case in mine) == list(range(6))
     others = [case for case in seen.values() if case not in scored]
     assert {case.seed for case in others} == {0}, "they choose a learning rate"
+
+
+def test_a_rate_at_which_a_run_with_scores_diverged_is_given_up():
+    desk, seen = SCALES["desk"], {}
+
+    def searched(diverged):
+        before = -1
+        while len(seen) > before:
+            before = len(seen)
+            rows = []
+            for case in seen.values():
+                lost = (case.model, case.lr, case.seed) in diverged
+                level = None if lost else abs(case.lr - 0.016)
+                found = {"loss": level, "tune_loss": level, "diverged": "nan" if lost else None}
+                rows.append(vars(case) | found | {"scores": {}})
+            for case in benchmarks.cases(desk, rows):
+                seen[json.dumps(vars(case), sort_keys=True)] = case
+        return rows
+
+    searched(set())
+    rows = searched({("hyena", 0.016, 4)})
+    (lr,) = {row["lr"] for row in benchmarks.evaluated(rows)["hyena"]}
+    assert lr < 0.016
+    assert sorted(row["seed"] for row in benchmarks.evaluated(rows)["hyena"]) == list(range(6))
 
 
 def test_without_controls_or_scores_nothing_is_decided():

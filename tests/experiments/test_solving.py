@@ -156,7 +156,7 @@ def test_rates_are_tuned_before_seeds():
     assert [each.lr for each in wider] == [0.05, 0.1, 0.2]
     rows = measured(wider)
     assert best_rate(case, scale, rows, (0.2, 0.1)) == 0.1
-    assert task_tuning.edge(rows, rows[:1]) == "inside"
+    assert task_tuning.edge(rows, task_tuning.groups(rows)[0]) == "inside"
     then = tuned([case], scale, rows, (0.2, 0.1))
     assert [(each.lr, each.seed) for each in then[3:]] == [(0.1, 1), (0.1, 2)]
     more = tuned([case], scale, rows, (0.2, 0.1), undecided={"paper flat"})

@@ -133,7 +133,8 @@ def _train(
     keep_freed_memory()
     with joined() as processes, ensure_directory(out, LOCK) if processes.first else nullcontext():
         check_run(run)
-        recorded_run(out)  # `fit` does this too, but a store may be built before
+        if processes.first:
+            recorded_run(out)  # `fit` does this too, but a store may be built before
         run = changed(run, {"data": _store(run, out, processes.first)})
         processes.wait()
         if "vocab" not in before | given:

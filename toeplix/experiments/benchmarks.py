@@ -2,7 +2,8 @@
 
 The models are those of the `training` experiment at equal compute, at their best learning rate, with all
 seeds; models that are already trained are reused. The claim compares the paper's flat TMM, the one that
-the paper evaluates, with Hyena; this library's "toeplitz" has a gate and is shown beside them. Tasks are
+the paper evaluates, with Hyena; this library's "toeplitz" has a gate and is shown beside them, at scale
+desk at equal width, as in `training`. Tasks are
 evaluated if their published data files are found in $TOEPLIX_BENCHMARKS; without it only the validation
 text is evaluated. Models trained on a few million tokens can be expected to score near chance level, so
 every score is given as the number of standard errors above chance. The chance level is the best of three
@@ -105,17 +106,20 @@ def cases(scale: Scale, rows: list[BenchmarkRow]) -> list[Case]:
     runs = text_training.tuned(scale, compared, rows)
     if scale.tuning != 1:  # full runs at the scale's width are not evaluated
         runs = [case for case in runs if case.tuning_run]
+    # a run with scores that diverged lowers the rate, as it does in `training`
+    scored_runs = [row for row in rows if row["part"] == SCORES and row["model"] in compared]
+    full = [*rows, *(row | {"part": COMPUTE} for row in scored_runs)]
     wide, rates = {}, {}
     for name, settings in compared.items():
         wide[name] = training.parts(scale, name, settings).get(COMPUTE, {"dim": scale.dim})
         near = text_training.best_rate(rows, name, settings, scale)
         sizes: dict[str, Any] = {"part": COMPUTE, **wide[name]}
         own = {name: settings}
-        runs += text_training.tuned(scale, own, rows, near={name: near}, **sizes)
+        runs += text_training.tuned(scale, own, full, near={name: near}, **sizes)
         rates[name] = (
             None
             if near is None
-            else text_training.settled(rows, name, settings, scale, near, **sizes).rate
+            else text_training.settled(full, name, settings, scale, near, **sizes).rate
         )
     found = [Case(**asdict(case)) for case in runs if case.seed == scale.seeds[0]]
     if None in rates.values():

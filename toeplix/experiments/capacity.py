@@ -107,7 +107,7 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
     frozen = _lengths(scale, FROZEN_MULTIPLES[scale.name])
     middle = base[len(base) // 2]
     found: list[Case] = []
-    rates: dict[str, float] = {}
+    rates: dict[str, dict[int, float]] = {}
     more = _undecided(scale, rows, middle) | _undecided_frozen(scale, rows, frozen)
     for name, settings in (COMPARED | FROZEN).items():
         if scale.name == "desk" and name not in DECIDING:
@@ -120,7 +120,7 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
         best = {n: rate for n, rate in known.items() if rate is not None}
         if len(best) < len(known):
             continue
-        rates[name] = best[middle]
+        rates[name] = best
         seeds = tuning.seeds(scale, name in more)
         longer = [] if name in FROZEN else lengths(rows, name, base[0], seeds)
         found += [
@@ -139,27 +139,28 @@ def _lengths(scale: Scale, multiples: Sequence[int]) -> list[int]:
 
 
 def _other_parts(
-    scale: Scale, rows: list[TaskRow], rates: dict[str, float], more: set[str]
+    scale: Scale, rows: list[TaskRow], rates: dict[str, dict[int, float]], more: set[str]
 ) -> list[Case]:
-    """Return the cases of equal compute, of longer training and of the published protocol."""
+    """Return the cases of equal compute, of longer training and of the published protocol.
+
+    `rates` are the best learning rates at equal width, by model and length.
+    """
     base = _lengths(scale, LENGTH_MULTIPLES)
     middle, last = base[len(base) // 2], base[-1]
     steps = LONGER_TRAINING * SIZES[scale.name]["steps"]
     found = []
-    for name, rate in rates.items():
+    for name, best in rates.items():
         settings = (COMPARED | FROZEN)[name]
         if name not in (*FROZEN, ANCHOR):
             slow = name in SLOW_ON_CPU and scale.name != "paper"
             make = partial(_case, scale, name, settings, part="equal compute")
-            resized = [
-                make(context=n, dim=_width(scale, name, n))
-                for n in ([middle] if slow else [middle, last])
-            ]
-            grid = tuning.around(rate, task_tuning.grid_of(resized[0], scale, RATES))
-            found += tuned(resized, scale, rows, grid)
-        make = partial(_case, scale, name, settings, part="longer training", steps=steps, lr=rate)
+            for n in [middle] if slow else [middle, last]:
+                case = make(context=n, dim=_width(scale, name, n))
+                grid = tuning.around(best[n], task_tuning.grid_of(case, scale, RATES))
+                found += tuned([case], scale, rows, grid)
+        make = partial(_case, scale, name, settings, part="longer training", steps=steps)
         found += [
-            make(context=n, seed=seed)
+            make(context=n, seed=seed, lr=best[n])
             for n, several in ((middle, LONGER_AT_MIDDLE_LENGTH), (last, LONGER_AT_BOTH_LENGTHS))
             if name in several
             for seed in tuning.seeds(scale, name in more)

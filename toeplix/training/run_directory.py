@@ -40,12 +40,12 @@ def recorded_run(folder: Path) -> Run | None:
     for entry in _written(folder):
         _check_kind(entry)
     file = folder / RECORD
-    if file.exists():
+    others = [each for each in sorted(folder.iterdir()) if not (_hidden(each) or _begun_store(each))]
+    if file.exists():  # after the list: the first process may be writing, and begins with this
         with reading(file, REMEDY):
             return Run.from_dict(read_json(file, REMEDY))
-    for entry in sorted(folder.iterdir()):
-        if not _hidden(entry) and not _begun_store(entry):
-            raise ValueError(printable(f"{folder} holds other things ({entry.name}): {REMEDY}"))
+    if others:
+        raise ValueError(printable(f"{folder} holds other things ({others[0].name}): {REMEDY}"))
     return None
 
 
@@ -92,5 +92,5 @@ def _begun_store(entry: Path) -> bool:
     """Whether this is the token store of a run, or the start of one."""
     if entry.name != DATA or not entry.is_dir():
         return False
-    begun = any((entry / name).exists() for name in (MANIFEST, PROGRESS))
-    return begun or all(_hidden(each) for each in entry.iterdir())
+    hidden = all(_hidden(each) for each in entry.iterdir())
+    return hidden or any((entry / name).exists() for name in (MANIFEST, PROGRESS))

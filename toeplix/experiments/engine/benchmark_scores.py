@@ -8,13 +8,14 @@ widened by the standard error over questions, which all seeds share.
 import math
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from toeplix.evaluation import paper
 from toeplix.evaluation.harness import NULL_MODEL
 from toeplix.evaluation.paper import TABLE
-from toeplix.experiments.engine import intervals, text_rows
+from toeplix.experiments.engine import intervals, text_rows, tuning
 from toeplix.experiments.engine.claims import Verdict
 from toeplix.experiments.engine.thresholds import (
     EQUAL_SCORES,
@@ -28,6 +29,7 @@ COMPARED = (TMM, "toeplitz", "hyena", "llama")
 CONTROLS = (NULL_MODEL, "untrained")
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
+TRUNCATED = r"(\w+): (?:prompts|contexts|continuations) truncated (\d+) of (\d+)"
 SCORES = "benchmarks"  # `part` of the rows with scores; the other rows tune learning rates
 
 
@@ -54,11 +56,16 @@ Models = Mapping[str, Sequence[BenchmarkRow]]
 
 
 def evaluated(rows: Sequence[BenchmarkRow]) -> dict[str, list[BenchmarkRow]]:
-    """Return the rows with scores by model, controls included, for the longest list of tasks."""
+    """Return the rows with scores by model, controls included, for the longest list of tasks.
+
+    Each model has its best learning rate: a rate at which a run diverged is given up.
+    """
     scored = text_rows.of_one_text([row for row in rows if row["part"] == SCORES])
     longest: list[str] = max((row["tasks"] for row in scored), key=len, default=[])
     return {
-        name: [row for row in scored if row["model"] == name and row["tasks"] == longest]
+        name: tuning.at_best(
+            [row for row in scored if row["model"] == name and row["tasks"] == longest]
+        )
         for name in (*COMPARED, *CONTROLS)
     }
 
@@ -98,15 +105,18 @@ def chance(models: Models, line: paper.Row) -> float:
 
 
 def truncated(row: BenchmarkRow, line: paper.Row) -> float | None:
-    """Return the fraction of prompts of a line's tasks that were truncated to the context, if any."""
-    counts = [
-        (int(count), int(seen))
-        for counted in row["truncated"]
-        if (match := re.fullmatch(r"(\w+): (?:prompts|contexts) truncated (\d+) of (\d+)", counted))
-        and match[1] in line.tasks
-        for count, seen in [match.groups()[1:]]
-    ]
-    return sum(count for count, _ in counts) / sum(seen for _, seen in counts) if counts else None
+    """Return the fraction of prompts truncated to the context, if any: the mean over a line's tasks.
+
+    Rows have no count of tasks whose prompts all fit. Where a continuation was truncated, nothing of its
+    prompt was left.
+    """
+    shares: defaultdict[str, float] = defaultdict(float)
+    for counted in row["truncated"]:
+        match = re.fullmatch(TRUNCATED, counted)
+        if match and match[1] in line.tasks:
+            shares[match[1]] += int(match[2]) / int(match[3])
+    tasks = [task for task in line.tasks if task in row["tasks"]]
+    return sum(shares.values()) / max(1, len(tasks)) if shares else None
 
 
 def counts(models: Models, line: paper.Row) -> bool:

@@ -88,10 +88,9 @@ def best_rate(
 
 
 def edge(rows: list[TaskRow], group: Sequence[TaskRow]) -> str:
-    """Return where the learning rate of a group lies among those tried for it (`tuning.edge`)."""
+    """Return where the learning rate of a group lies among those tried for it (`tuning.place`)."""
     mine = [row for row in rows if identity(row) == identity(group[0])]
-    first = min(row["seed"] for row in mine)
-    return tuning.edge({row["lr"]: effort([row]) for row in mine if row["seed"] == first})
+    return tuning.place(group[0]["lr"], {row["lr"] for row in mine})
 
 
 def identity(row: Mapping[str, object]) -> str:
