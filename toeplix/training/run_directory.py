@@ -40,7 +40,9 @@ def recorded_run(folder: Path) -> Run | None:
     for entry in _written(folder):
         _check_kind(entry)
     file = folder / RECORD
-    others = [each for each in sorted(folder.iterdir()) if not (_hidden(each) or _begun_store(each))]
+    others = [
+        each for each in sorted(folder.iterdir()) if not (_hidden(each) or _begun_store(each))
+    ]
     if file.exists():  # after the list: the first process may be writing, and begins with this
         with reading(file, REMEDY):
             return Run.from_dict(read_json(file, REMEDY))
