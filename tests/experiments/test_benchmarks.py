@@ -109,6 +109,12 @@ def test_tasks_that_fit_count_too():
         "other: prompts truncated 1 of 1",
     ]
     assert benchmark_scores.truncated(several, glue) == pytest.approx(1.6 / 3)
+    several["truncated"] = [
+        f"{first}: contexts truncated 10 of 40",
+        f"{first}: continuations truncated 20 of 40",
+        f"{first}: prompts truncated 40 of 40",
+    ]
+    assert benchmark_scores.truncated(several, glue) == pytest.approx(70 / 80 / 3)
 
 
 def test_questions_have_an_error_that_seeds_do_not_reduce():

@@ -8,7 +8,7 @@ widened by the standard error over questions, which all seeds share.
 import math
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
@@ -29,7 +29,7 @@ COMPARED = (TMM, "toeplitz", "hyena", "llama")
 CONTROLS = (NULL_MODEL, "untrained")
 RETRIEVAL = TABLE[: [line.label for line in TABLE].index("ARC-Easy")]  # and in-context learning
 OTHERS = TABLE[len(RETRIEVAL) :]
-TRUNCATED = r"(\w+): (?:prompts|contexts|continuations) truncated (\d+) of (\d+)"
+TRUNCATED = r"(\w+): (prompts|contexts|continuations) truncated (\d+) of (\d+)"
 SCORES = "benchmarks"  # `part` of the rows with scores; the other rows tune learning rates
 
 
@@ -110,13 +110,17 @@ def truncated(row: BenchmarkRow, line: paper.Row) -> float | None:
     Rows have no count of tasks whose prompts all fit. Where a continuation was truncated, nothing of its
     prompt was left.
     """
-    shares: defaultdict[str, float] = defaultdict(float)
+    cut: Counter[str] = Counter()
+    seen: defaultdict[str, dict[bool, int]] = defaultdict(dict)
     for counted in row["truncated"]:
         match = re.fullmatch(TRUNCATED, counted)
         if match and match[1] in line.tasks:
-            shares[match[1]] += int(match[2]) / int(match[3])
+            cut[match[1]] += int(match[3])
+            # a task may have prompts to complete, and contexts with continuations to score
+            seen[match[1]][match[2] == "prompts"] = int(match[4])
     tasks = [task for task in line.tasks if task in row["tasks"]]
-    return sum(shares.values()) / max(1, len(tasks)) if shares else None
+    shares = [cut[task] / sum(seen[task].values()) for task in cut]
+    return sum(shares) / max(1, len(tasks)) if shares else None
 
 
 def counts(models: Models, line: paper.Row) -> bool:
