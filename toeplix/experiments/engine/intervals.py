@@ -71,7 +71,7 @@ def widened(interval: Interval, error: float) -> Interval:
     Its degrees of freedom stay, which makes it too wide rather than too narrow.
 
     >>> print(widened(mean([1.0, 2.0, 3.0]), 0.0), widened(mean([1.0, 2.0, 3.0]), 1.0))
-    2.000 ± 2.484 2.000 ± 4.969
+    2.000 ± 2.484 2.000 ± 4.968
     """
     if not interval.dof or not math.isfinite(interval.high - interval.low):
         return interval
