@@ -7,7 +7,7 @@ import torch
 
 from tests.kill_worker import contents
 from tests.models import FREE, NEEDED, used
-from tests.toy import toy_run, toy_store
+from tests.toy import toy_run
 from toeplix import load
 from toeplix.architectures import ARCHITECTURES
 from toeplix.training.logs import read
@@ -28,11 +28,6 @@ CASES = {arch: {"arch": arch, **NEEDED.get(arch, {})} for arch in ARCHITECTURES}
 SMALL = {"depth": 2, "steps": 9, "warmup": 1, "save_every": 3, "log_every": 1, "eval_every": 6}
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return toy_store(tmp_path_factory.mktemp("toy"))
 
 
 class Accident(Exception):

@@ -8,16 +8,10 @@ import torch
 
 from tests.distributed_worker import WAYS
 from tests.kill_worker import contents
-from tests.toy import toy_store
 from tests.training.test_loop import ARGUMENTS, ROOT, call, losses, rows
 from toeplix import load
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return toy_store(tmp_path_factory.mktemp("toy"))
 
 
 def torchrun(*arguments):

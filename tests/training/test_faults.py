@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from tests.kill_worker import contents
-from tests.toy import toy_lines, toy_run, toy_store
+from tests.toy import toy_lines, toy_run
 from tests.training.test_loop import ARGUMENTS, call, interrupt, rows, small_files, spoil
 from toeplix import load
 from toeplix.files import DamagedFile, sha256
@@ -17,18 +17,6 @@ from toeplix.training.loop import fit
 from toeplix.training.presets import preset
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return toy_store(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
-def whole(store, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    fit(toy_run(store), folder)
-    return folder
 
 
 @pytest.mark.parametrize(

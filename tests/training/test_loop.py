@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.kill_worker import bits, contents
-from tests.toy import toy_lines, toy_run, toy_store
+from tests.toy import toy_lines, toy_run
 from toeplix import load
 from toeplix.cli.main import main
 from toeplix.data import Recipe, Store, Tokenizer, build
@@ -26,19 +26,6 @@ from toeplix.training.signals import Abandoned, Stopped
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return toy_store(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
-def whole(store, tmp_path_factory):
-    """A run that nothing happened to."""
-    folder = tmp_path_factory.mktemp("whole")
-    fit(toy_run(store), folder)
-    return folder
 
 
 def rows(folder):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.kill_worker import contents
-from tests.toy import toy_lines, toy_run, toy_store
+from tests.toy import toy_lines, toy_run
 from tests.training.test_loop import ARGUMENTS, call, interrupt
 from toeplix.data import Recipe, build
 from toeplix.training.loop import fit
@@ -15,18 +15,6 @@ from toeplix.training.run_directory import check_data, recorded_run
 FILES = ("run.json", "metrics.jsonl", "samples.txt", "summary.md")
 DIRECTORIES = ("model", "checkpoints", "tensorboard")
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return toy_store(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
-def whole(store, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    fit(toy_run(store), folder)
-    return folder
 
 
 def everything(folder):

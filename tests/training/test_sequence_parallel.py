@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.toy import toy_store
 from tests.training.sequence_worker import WAYS
 from tests.training.test_loop import ARGUMENTS, ROOT, call, losses, rows
 from toeplix import Model, load
@@ -17,11 +16,6 @@ from toeplix.training.run import Run
 from toeplix.training.sequence_parallel import divided_processes
 
 DIVIDED = Run(model=Model(), data="-", parallel="sequence", trackers="")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return toy_store(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.mark.slow

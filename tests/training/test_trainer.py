@@ -22,11 +22,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return toy_store(tmp_path_factory.mktemp("toy"))
-
-
 class Steps(TrainerCallback):
     """What Trainer logs after every step."""
 
