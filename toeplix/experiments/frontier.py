@@ -90,7 +90,9 @@ def cases(scale: Scale, rows: list[FrontierRow]) -> list[Case]:
     like = Case.of(here, "", {}, lr=0.0, seed=here.seeds[0])
     rows = [row for row in rows if setting({**vars(like), **row}) == setting(vars(like))]
     more = _undecided(scale, rows)
-    return [case for name in COMPARED for case in _of_model(scale, rows, name, name in more)]
+    # those that decide the claim come first: an interrupted run should have decided something
+    order = (*TMM, *OTHERS, *(name for name in COMPARED if name not in (*TMM, *OTHERS)))
+    return [case for name in order for case in _of_model(scale, rows, name, name in more)]
 
 
 def _of_model(scale: Scale, rows: list[FrontierRow], name: str, undecided: bool) -> list[Case]:
