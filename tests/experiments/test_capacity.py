@@ -82,7 +82,7 @@ def test_the_better_model_is_chosen_on_batches_that_are_not_reported():
 
 
 def test_capacity_at_the_desk_is_that_of_the_models_that_decide_claims():
-    """All have six seeds at lengths 8 and 16; noise, other models and other parts are left out."""
+    """Noise, other models and other parts are left out, and Mamba 2 has fewer seeds and lengths."""
     desk = SCALES["desk"]
     assert {4 * times for times in capacity.FROZEN_MULTIPLES["desk"]} == {8, 16}
     assert {2 * times for times in capacity.FROZEN_MULTIPLES["laptop"]} == {8, 16}
@@ -97,10 +97,14 @@ def test_capacity_at_the_desk_is_that_of_the_models_that_decide_claims():
     assert {row["model"] for row in rows} == set(capacity.DECIDING)
     assert {row["part"] for row in rows} == {"equal width"}
     for name in capacity.DECIDING:
-        for length in (8, 16):
+        slow = name == "mamba2"
+        for length in (4, 16) if slow else (8, 16):
             mine = [row for row in rows if (row["model"], row["context"]) == (name, length)]
-            assert {row["seed"] for row in mine} == set(range(6)), (name, length)
+            assert {row["seed"] for row in mine} == set(range(3 if slow else 6)), (name, length)
             assert len({row["lr"] for row in mine}) > 2, "rates are tuned at each length"
+        assert slow == (8 not in {row["context"] for row in rows if row["model"] == name})
+    assert "over lengths 4, 8, 16, hyena" in capacity.holds(list(rows))["C10a"].ours
+    assert "over lengths 4, 16, mamba2" in capacity.holds(list(rows))["C10b"].ours
 
 
 def test_lengths_grow_until_a_model_breaks():
@@ -113,9 +117,8 @@ def test_lengths_grow_until_a_model_breaks():
     assert capacity.lengths(rows, "paper 4 heads", 2, SEEDS) == [2, 4, 8, 16]
     assert capacity.breaks(rows, "paper 4 heads") == "16"
     # a length that the others were not asked changes nothing between them
-    assert capacity_verdicts.kept(rows, "paper 4 heads") == capacity_verdicts.kept(
-        rows[:-3], "paper 4 heads"
-    )
+    compared = (*capacity.TMM, "hyena")
+    assert capacity_verdicts.shared_lengths(rows, *compared) == {2, 4, 8}
 
 
 def test_lengths_grow_when_all_seeds_are_measured():

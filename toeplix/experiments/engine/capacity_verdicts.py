@@ -1,6 +1,6 @@
 """Verdicts on C10 and C11: which models reconstruct longer texts from one hidden state, and at what cost.
 
-Capacity is the mean accuracy over the lengths that all compared models have. A model that does not learn
+Capacity is the mean accuracy over the lengths that both compared models have. A model that does not learn
 the shortest texts is not trained, and nothing is compared with it.
 """
 
@@ -39,12 +39,10 @@ def breaks(rows: list[TaskRow], name: str) -> str:
     return str(below[0]) if below else f"above {max(found)}"
 
 
-def kept(rows: list[TaskRow], name: str) -> dict[int, float]:
-    """Return the mean accuracy over the lengths that the compared models have, by seed."""
+def kept(rows: list[TaskRow], name: str, lengths: set[int]) -> dict[int, float]:
+    """Return the mean accuracy of a model over several lengths, by seed."""
     several = [
-        group
-        for n in _shared(rows)
-        for group in groups(rows, part="equal width", model=name, context=n)
+        group for n in lengths for group in groups(rows, part="equal width", model=name, context=n)
     ]
     seeds = set.intersection(*({row["seed"] for row in group} for group in several))
     return {
@@ -55,12 +53,12 @@ def kept(rows: list[TaskRow], name: str) -> dict[int, float]:
     }
 
 
-def _shared(rows: list[TaskRow]) -> set[int]:
-    """Return the lengths that all models of C10 have."""
+def shared_lengths(rows: list[TaskRow], *names: str) -> set[int]:
+    """Return the lengths that all of these models have."""
     return set.intersection(
         *(
             {group[0]["context"] for group in groups(rows, part="equal width", model=name)}
-            for name in (*TMM, *RIVALS.values())
+            for name in names
         )
     )
 
@@ -82,14 +80,16 @@ def holds(rows: list[TaskRow]) -> dict[str, Verdict]:
 def _above(rows: list[TaskRow]) -> dict[str, list[Comparison]]:
     best = best_tmm(rows)
     rest = next(name for name in TMM if name != best)
-    score = kept(rows, best)
     found: dict[str, list[Comparison]] = {}
     for part, other in RIVALS.items():
-        more = intervals.difference(kept(rows, other), score)
+        lengths = shared_lengths(rows, *TMM, other)
+        theirs = kept(rows, other, lengths)
+        more = intervals.difference(theirs, kept(rows, best, lengths))
         limits = f"{breaks(rows, other)} and {breaks(rows, best)}"
         below = f"they fall below {TARGET_ACCURACY:.0%} at length: {limits}"
-        second = f"minus {rest}: {intervals.difference(kept(rows, other), kept(rows, rest))}"
-        name = f"mean accuracy over lengths, {other} minus {best} ({below}; {second})"
+        second = f"minus {rest}: {intervals.difference(theirs, kept(rows, rest, lengths))}"
+        over = ", ".join(map(str, sorted(lengths)))
+        name = f"mean accuracy over lengths {over}, {other} minus {best} ({below}; {second})"
         found[part] = [Comparison(name=name, interval=more, control=_unlearned(rows, other))]
         share = Comparison(
             name=f"FLOPs of {best} over those of {other}",
@@ -105,15 +105,15 @@ def best_tmm(rows: list[TaskRow]) -> str:
 
     Rows of the first protocol have none: the model with the higher reported accuracy is taken.
     """
-    shared = _shared(rows)
+    lengths = shared_lengths(rows, *TMM)
     tuned_on: dict[str, list[float]] = {}
     for name in TMM:
-        mine = [row for row in _at(rows, name, shared) if "tune_loss" in row]
+        mine = [row for row in _at(rows, name, lengths) if "tune_loss" in row]
         losses = [row.get("tune_loss") for row in mine]
         tuned_on[name] = [math.inf if loss is None else loss for loss in losses]
     if all(tuned_on.values()):
         return min(TMM, key=lambda name: statistics.fmean(tuned_on[name]))
-    return max(TMM, key=lambda name: statistics.fmean(kept(rows, name).values()))
+    return max(TMM, key=lambda name: statistics.fmean(kept(rows, name, lengths).values()))
 
 
 def _unlearned(rows: list[TaskRow], name: str) -> str:
@@ -125,7 +125,9 @@ def _unlearned(rows: list[TaskRow], name: str) -> str:
 
 def _share(rows: list[TaskRow], name: str, other: str) -> float:
     """Return the FLOPs of a model over those of another, at the longest length that both have."""
-    here, there = (_at(rows, each, {max(_shared(rows))})[0] for each in (name, other))
+    here, there = (
+        _at(rows, each, {max(shared_lengths(rows, name, other))})[0] for each in (name, other)
+    )
     return here["flops_per_step"] / there["flops_per_step"]
 
 
