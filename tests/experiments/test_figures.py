@@ -20,7 +20,7 @@ def drawn(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["frozen", "index", "benchmarks"])
+@pytest.mark.parametrize("name", ["frozen", "index", "benchmarks", "window"])
 def test_figures_of_the_rows_on_disk(name):
     from matplotlib.text import Text
 
@@ -36,6 +36,9 @@ def test_figures_of_the_rows_on_disk(name):
     assert letters == [f"({letter})" for letter in "abcdefgh"[: len(panels)]]
     assert not any(panel.get_legend() for panel in panels), "one legend, above the panels"
     assert figure.get_supxlabel().endswith(".")
+    words = [each for panel in panels for each in panel.texts]
+    beyond = [each.get_text() for each in words if each.get_window_extent().x1 > figure.bbox.x1]
+    assert not beyond, "cut off at the right border"
 
 
 def test_models_look_different():

@@ -146,7 +146,7 @@ def published(axes: Axes, rows: list[Row], *, title: str = "published, from logs
                 "va": "center",
             }
             colour = style.look(row["model"])["color"]
-            style.word(axes, (last, lowest), row["label"], **where, color=colour)
+            style.word(axes, (last, lowest), row["label"], outside=True, **where, color=colour)
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     style.finish(axes, x="steps", y=LOSS, title=title)

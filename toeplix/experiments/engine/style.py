@@ -196,15 +196,17 @@ def level(axes: Axes, value: float, text: str, *, vertical: bool = False) -> Non
     note.set_in_layout(False)  # a value outside the axes must not shrink them
 
 
-def word(axes: Axes, point: tuple[float, float], text: str, **other: Any) -> None:
-    """Write a short text beside a point."""
+def word(
+    axes: Axes, point: tuple[float, float], text: str, *, outside: bool = False, **other: Any
+) -> None:
+    """Write a short text beside a point; if it is `outside` of the axes, the figure makes room for it."""
     how: dict[str, Any] = {
         "textcoords": "offset points",
         "fontsize": MIN_POINTS,
         "color": GREY,
         "xytext": (2, 3),
     }
-    axes.annotate(text, point, **(how | other)).set_in_layout(False)
+    axes.annotate(text, point, **(how | other)).set_in_layout(outside)
 
 
 def plain_ticks(axes: Axes, places: Iterable[float], *, base: int = 2) -> None:
