@@ -9,37 +9,55 @@ every model and budget on the tuning half of the validation documents, with the 
     2. the width at that learning rate, the range extended until the best is inside
     3. the learning rate at the best width, its grid extended until the best is inside
 
-The best is repeated with the other seeds. The claim is decided at the largest budget. Times are relative
-to the paper's flat model (`text_training`); at equal time, losses are interpolated in log time between
-budgets. Mamba 2 is not compared at equal time: without its CUDA kernels it runs a scan in PyTorch.
+The best is repeated with the other seeds. The claim is decided at the largest budget, with more seeds
+where the first ones do not decide it. Times are relative to the paper's flat model (`text_training`); at
+equal time, losses are interpolated in log time between budgets. Mamba 2 is not compared at equal time:
+without its CUDA kernels it runs a scan in PyTorch.
+
+The table ends with a law of scaling, fitted to the runs of all budgets and widths, each width at its best
+learning rate (`engine/scaling_fit.py`).
 """
 
 import functools
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from toeplix.architectures import forward_flops
-from toeplix.experiments.engine import curves, intervals, style, text_rows, text_training, tuning
+from toeplix.experiments.engine import (
+    curves,
+    intervals,
+    style,
+    text_rows,
+    text_training,
+    tuning,
+)
 from toeplix.experiments.engine.claims import Verdict
+from toeplix.experiments.engine.frontier_rows import (
+    COMPARED,
+    COSTS,
+    OTHERS,
+    TMM,
+    Frontier,
+    FrontierRow,
+    at_time,
+    frontier,
+    law,
+    setting,
+)
 from toeplix.experiments.engine.models import MODELS, model, published_rate
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.text_rows import TextRow, losses
+from toeplix.experiments.engine.text_rows import losses
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS
 from toeplix.experiments.engine.verdicts import Comparison, decide
 from toeplix.experiments.engine.widths import best_width, next_width, widths_to_try
 
 CLAIMS, MEASURES_TIME = ("C1",), False
 COST = "10 minutes on two cores with --jobs 2; at scale desk 3 hours"
-COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "hybrid", "hyena", "llama", "mamba2")
-TMM = ("paper flat", "paper 4 heads")
-OTHERS = ("hyena", "mamba2")
 WARMUP = 0.2  # fraction of the steps: attention needs it (`controls`)
 
 
@@ -50,13 +68,20 @@ class Sizes(NamedTuple):
     widths: tuple[int, ...]
     first: int  # the width at which the search begins
     other: dict[str, Any]
+    without: tuple[str, ...] = ()  # models that are left out
 
 
 # a step of width 64 at scale desk has about 3e9 FLOPs, and one core computes about 40e9 in a second
 LADDER = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 SIZES = {
     "paper": Sizes((1e18, 4e18, 1.6e19), (128, 256, 512, 1024, 2048), 256, {}),
-    "desk": Sizes((2e11, 8e11, 3.2e12), LADDER, 48, {"eval_sequences": 256, "timing": 6.0}),
+    "desk": Sizes(
+        (2e11, 8e11, 3.2e12),
+        LADDER,
+        48,
+        {"eval_sequences": 256, "timing": 6.0, "all_seeds": False},
+        without=("toeplitz",),
+    ),
     "laptop": Sizes((2e10, 8e10, 3.2e11), LADDER, 32, {"batch": 4, "timing": 1.0, "max_seeds": 3}),
     "smoke": Sizes((4e6, 1.6e7, 6.4e7), (16,), 16, {}),
 }
@@ -69,29 +94,15 @@ class Case(text_rows.Case):
     budget: float = 0.0
 
 
-class FrontierRow(TextRow):
-    """Fields of a `Case` and the measurements of its run."""
-
-    budget: float
-
-
-# fields that all runs of a frontier have in common; widths and steps follow from the budgets
-SETTING = (*text_rows.SETTING, "depth", "context", "batch")
-Frontier = dict[str, dict[float, list[FrontierRow]]]  # model -> budget -> rows of all seeds
-
-
-def setting(row: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what a row must have in common with others to be compared with them."""
-    return tuple(row.get(name) for name in SETTING)
-
-
 def cases(scale: Scale, rows: list[FrontierRow]) -> list[Case]:
-    here = replace(scale, **SIZES[scale.name].other)
+    sizes = SIZES[scale.name]
+    here = replace(scale, **sizes.other)
     like = Case.of(here, "", {}, lr=0.0, seed=here.seeds[0])
     rows = [row for row in rows if setting({**vars(like), **row}) == setting(vars(like))]
-    more = _undecided(scale, rows)
+    more = _undecided(here, rows)
     # those that decide the claim come first: an interrupted run should have decided something
-    order = (*TMM, *OTHERS, *(name for name in COMPARED if name not in (*TMM, *OTHERS)))
+    deciding = (*TMM, *OTHERS)
+    order = (*deciding, *(name for name in COMPARED if name not in (*deciding, *sizes.without)))
     return [case for name in order for case in _of_model(scale, rows, name, name in more)]
 
 
@@ -182,27 +193,6 @@ def _case(scale: Scale, name: str, budget: float, width: int, rate: float, seed:
 measure = text_training.measure
 
 
-def frontier(rows: Sequence[FrontierRow]) -> Frontier:
-    """Return the rows of each model and budget at the best width and learning rate.
-
-    All are of one setting, that with most models and rows.
-    """
-    rows = text_rows.fullest(rows, setting)
-    groups: dict[tuple[str, float], dict[tuple[int, float], list[FrontierRow]]] = {}
-    for row in rows:
-        by_size = groups.setdefault((row["model"], row["budget"]), {})
-        by_size.setdefault((row["dim"], row["lr"]), []).append(row)
-    found: Frontier = {}
-    for name in COMPARED:
-        for (which, budget), by_size in sorted(groups.items()):
-            if which == name:
-                most = max(map(len, by_size.values()))
-                full = [group for group in by_size.values() if len(group) == most]
-                best = min(full, key=lambda group: statistics.fmean(map(tuning.level, group)))
-                found.setdefault(name, {})[budget] = best
-    return found
-
-
 def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
     """Return the models of comparisons at the largest budget that need more than the scale's seeds."""
     if scale.all_seeds:
@@ -218,13 +208,6 @@ def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
             if tuning.undecided(intervals.difference(here, there), SIMILAR_LOSS):
                 found |= {name, other}
     return found
-
-
-COSTS: dict[str, Callable[[FrontierRow], float]] = {
-    "training FLOPs": lambda row: row["steps"] * row["flops_per_step"],
-    curves.TIME: lambda row: row["steps"] * row["relative_time"],
-    "training tokens": lambda row: row["steps"] * row["batch"] * row["context"],
-}
 
 
 def figure(rows: list[FrontierRow], published: list[Row]) -> Figure:
@@ -284,9 +267,10 @@ def _all_runs(
 
 
 def table(rows: list[FrontierRow]) -> Table:
-    """Return the best width, learning rate and loss of every model and budget."""
+    """Return the best width, learning rate and loss of every model and budget, and its law of scaling."""
     found = []
     for name, budgets in frontier(rows).items():
+        laws = law(rows, name, budgets)
         for budget, group in budgets.items():
             row = group[0]
             same = [each for each in rows if setting(each) == setting(row)]
@@ -305,8 +289,10 @@ def table(rows: list[FrontierRow]) -> Table:
                     "among those tried": tuning.edge(tried.rates(row["dim"])),
                     "seeds": len(group),
                     "loss": str(intervals.mean(values)) if values else "diverged",
+                    **dict.fromkeys(laws, ""),
                 }
             )
+        found[-1] |= laws
     return found
 
 
@@ -352,24 +338,3 @@ def _compared(
         unit="nats",
         control=next(filter(None, reasons), ""),
     )
-
-
-def at_time(budgets: dict[float, list[FrontierRow]], time: float) -> dict[int, float]:
-    """Return losses by seed at a time, interpolated linearly in its logarithm between budgets.
-
-    Every seed has the times that were measured in its own runs, so that their spread is part of the
-    spread of the losses.
-    """
-    times = [{row["seed"]: COSTS[curves.TIME](row) for row in group} for group in budgets.values()]
-    by_seed = [losses(group) for group in budgets.values()]
-    seeds = set.intersection(*map(set, by_seed))
-    return {
-        seed: float(
-            np.interp(
-                np.log(time),
-                np.log([each[seed] for each in times]),
-                [each[seed] for each in by_seed],
-            )
-        )
-        for seed in seeds
-    }
