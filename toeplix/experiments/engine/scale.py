@@ -125,11 +125,11 @@ SCALES = {
     ),
 }
 
-# Ablations of the paper's model at scale desk: a third of the steps, 7 tokens per parameter, at which all
-# controls are better than a bigram model.
+# Ablations at scale desk: a third of the steps, 7 tokens per parameter, at which all controls are better
+# than a bigram model.
 ABLATION_SIZES: dict[str, dict[str, Any]] = {"desk": {"steps": 1000, "warmup": 200, "tuning": 0.4}}
 
 
 def for_ablations(scale: Scale) -> Scale:
-    """Return the scale with the sizes of ablations (`frozen` and `variants`, which share runs)."""
+    """Return the scale with the sizes of ablations (`frozen`, `variants` and `ablation`)."""
     return replace(scale, **ABLATION_SIZES.get(scale.name, {}))
