@@ -31,7 +31,7 @@ PROTOCOL_VERSION = 2
 VERSION_FIELD = "protocol_version"
 SEEDS_RULE = (
     "At scale desk, comparisons of a claim have all their seeds from the start: 6, except 3 in C7, "
-    "C10b, C15a, C15b and C17a (models of C15c and C17b had 3 first, and have 6 since C15c was "
+    "C10b, C14, C15a, C15b and C17a (models of C15c and C17b had 3 first, and have 6 since C15c was "
     "undecided with them). In C1a to C1c and C9, and at scale laptop, a comparison has 3 seeds, and 6 "
     "if its interval over the 3 contains its bound: looking twice raises the probability of a wrong "
     "decision from 5% to 9% there."
