@@ -166,3 +166,5 @@ def test_where_capacity_breaks():
     assert capacity.breaks(rows, "llama") == "above 8"
     assert {line["breaks at"] for line in capacity.table(rows) if line["model"] == "hyena"} == {"8"}
     assert capacity.holds([]) == {}
+    gap = [row for row in rows if row["context"] != 4]
+    assert capacity.breaks(gap, "hyena") == "between 2 and 8"

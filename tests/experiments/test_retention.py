@@ -56,16 +56,23 @@ def test_retention_grows_and_is_highest():
     assert retention.holds([]) == {}
 
 
-def test_retention_at_the_desk_has_what_the_claim_names():
-    desk, found = SCALES["desk"], {}
+def searched(desk, *, gain=0.5):
+    """All rows of a run to its end; training on language lowers the loss of decoders by `gain`."""
+    found = {}
     for _ in range(10):
         rows = list(found.values())
         for case in retention.cases(desk, rows):
             loss = 4.0 + 0.1 * len(case.model) + 1e-3 * (case.seed * len(case.model) % 5)
+            loss += (gain + 1e-3 * (case.seed % 3)) * (case.training == "untrained")
             off = abs(case.encoder_lr - 6e-3) if case.part == "encoder" else abs(case.lr - 1e-2)
             numbers = {"loss": loss, "tune_loss": off, "accuracy": 0.1}
             found[stored.key(stored.record(case))] = stored.record(case) | numbers
-    rows = list(found.values())
+    return list(found.values())
+
+
+def test_retention_at_the_desk_has_what_the_claim_names():
+    desk = SCALES["desk"]
+    rows = searched(desk)
     assert {row["model"] for row in rows} == {"paper flat", "paper 4 heads", "hyena", "mamba2"}
     probed = {row["model"] for row in rows if row["part"] != "encoder"}
     assert probed == {"paper flat", "hyena", "mamba2"}, "one of the paper's two models"
@@ -85,6 +92,27 @@ def test_retention_at_the_desk_has_what_the_claim_names():
         if (line["encoder"], line["trained on"]) == ("hyena", "untrained")
     ]
     assert (line["learning rate"], line["among those tried"]) == ("0.01", "inside")
+
+
+def test_what_three_seeds_leave_open_has_six():
+    desk = SCALES["desk"]
+    rows = searched(desk, gain=-0.001)  # seeds 0 to 2 have -0.001, 0 and 0.001
+    for name in ("paper flat", "hyena", "mamba2"):
+        for training in ("untrained", "language"):
+            seeds = {row["seed"] for row in retention.chosen(rows, name, training)}
+            assert seeds == set(range(6)), (name, training)
+
+
+def test_one_of_two_models_decides_nothing():
+    both = kept(paper_flat=4.2)
+    one = [row for row in both if row["model"] != "paper 4 heads"]
+    assert retention.holds(both)
+    assert retention.holds(one) == {}
+    lost = probed("paper flat", 0.0, "language", part=retention.ENCODER)
+    lost = [row | {"loss": None, "tune_loss": None, "encoder_lr": 0.01} for row in lost]
+    assert retention.best_tmm(both + lost) is None, "the other's encoders are not measured"
+    other = [row | {"model": "paper 4 heads", "tune_loss": 4.0} for row in lost]
+    assert retention.best_tmm(both + lost + other) == "paper 4 heads", "the first one's diverged"
 
 
 def test_bits_are_counted_from_a_decoder_without_a_state():

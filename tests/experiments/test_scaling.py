@@ -3,12 +3,11 @@
 import pytest
 
 from toeplix.experiments import scaling
-from toeplix.experiments.engine import scaling_fit
 
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    monkeypatch.setattr(scaling_fit, "RESAMPLES", 10)
+    monkeypatch.setattr(scaling, "RESAMPLES", 10)
 
 
 def made(law):
@@ -18,13 +17,13 @@ def made(law):
         for steps in (75, 150, 300, 600):
             row = {"model": "toeplitz", "part": "grid", "dim": dim, "steps": steps, "vocab": 2000}
             row |= {"batch": 8, "context": 128, "parameters": 2 * dim * 2000 + 12 * dim**2}
-            found.append(row | {"loss": law(*scaling_fit.sizes_of(row))})
+            found.append(row | {"loss": law(*scaling.sizes_of(row))})
     return found
 
 
 def test_a_law_is_found_again():
     rows = made(lambda weights, tokens: 1.5 + 60 / weights**0.5 + 300 / tokens**0.4)
-    fitted = scaling_fit.fit(rows)
+    fitted = scaling.fit(rows)
     assert fitted == pytest.approx({"E": 1.5, "a": 0.5, "b": 0.4}, rel=0.02)
     (line,) = scaling.table(rows)
     assert line["b"] == "0.40 (0.40 to 0.40)"

@@ -5,7 +5,8 @@ filters instead of recurrent ones, without the gate, without the short convoluti
 and values, with one free tap or one decay in the filters, without the norm of embeddings or the final
 norm, with the MLP before the mixer, with GELU, with RMSNorm. The only line with two changes initialises
 free filters with noise, as the paper does: recurrent ones have no such initialisation. Learning rates are
-tuned for every line. At scale desk the runs are as long as those of `frozen` and `variants`.
+tuned for every line. At scale desk the runs are as long as those of `frozen` and `variants`, with three
+seeds.
 """
 
 from dataclasses import replace

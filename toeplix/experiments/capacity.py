@@ -12,9 +12,9 @@ models make no errors. Frozen filters are ones in the paper's autoencoders, so o
 measured beside them. Every number is an accuracy after a fixed number of steps, not a limit.
 
 A model that does not even learn the shortest texts is not trained, and the other is not compared with it.
-At scale desk only the models that decide claims are measured, at equal width and with six seeds: Mamba 2,
-a step of which takes four times as long there, with three, at the shortest and the longest of the lengths
-that all models have. Other models and parts are measured at other scales only.
+At scale desk only the models that decide claims are measured, at equal width. They have six seeds, except
+Mamba 2, a step of which takes four times as long there: it has three, at the shortest and the longest of
+the lengths. Other models and parts are measured at other scales only.
 
 Two layers of attention with a window of half the text do not cover its first token. Their low accuracy is
 a limit of the receptive field, not of capacity.
@@ -103,7 +103,7 @@ SIZES: task_training.Sizes = {
 
 
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
-    """Return the cases; learning rates are tuned at every length that all models of a kind have."""
+    """Return the cases; learning rates are tuned at the lengths of `_tuned_lengths`."""
     base = _lengths(scale, LENGTH_MULTIPLES)
     found: list[Case] = []
     rates: dict[str, dict[int, float]] = {}

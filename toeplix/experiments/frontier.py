@@ -9,13 +9,12 @@ every model and budget on the tuning half of the validation documents, with the 
     2. the width at that learning rate, the range extended until the best is inside
     3. the learning rate at the best width, its grid extended until the best is inside
 
-The best is repeated with the other seeds. The claim is decided at the largest budget, with more seeds
-where the first ones do not decide it. Times are relative to the paper's flat model (`text_training`); at
-equal time, losses are interpolated in log time between budgets. Mamba 2 is not compared at equal time:
-without its CUDA kernels it runs a scan in PyTorch.
-
-The table ends with a law of scaling, fitted to the runs of all budgets and widths, each width at its best
-learning rate (`engine/scaling_fit.py`).
+The best is repeated with the other seeds. The claim is decided at the largest budget; at scale desk
+models have more seeds at all budgets where the first ones leave a comparison of the claim undecided.
+Times are relative to the paper's flat model (`text_training`); at equal time, losses are interpolated in
+log time between budgets. Mamba 2 is not compared at equal time: without its CUDA kernels it runs a scan
+in PyTorch. Scale desk leaves out the model with free filters and gate, which was the default before the
+hybrid.
 """
 
 import functools
@@ -42,10 +41,12 @@ from toeplix.experiments.engine.frontier_rows import (
     TMM,
     Frontier,
     FrontierRow,
-    at_time,
+    best_tmm,
+    equal_time,
+    exponent,
     frontier,
-    law,
     setting,
+    with_seeds,
 )
 from toeplix.experiments.engine.models import MODELS, model, published_rate
 from toeplix.experiments.engine.rows import Row, Table
@@ -79,7 +80,7 @@ SIZES = {
         (2e11, 8e11, 3.2e12),
         LADDER,
         48,
-        {"eval_sequences": 256, "timing": 6.0, "all_seeds": False},
+        {"eval_sequences": 256, "timing": 6.0},
         without=("toeplitz",),
     ),
     "laptop": Sizes((2e10, 8e10, 3.2e11), LADDER, 32, {"batch": 4, "timing": 1.0, "max_seeds": 3}),
@@ -133,9 +134,7 @@ def _of_model(scale: Scale, rows: list[FrontierRow], name: str, undecided: bool)
         rate = tuning.best(grid, known.rates(best))
         if rate is None:
             break
-        # at equal time, seeds count that all budgets have
-        last = budget == sizes.budgets[-1]
-        seeds = tuning.seeds(here, undecided and (last or here.all_seeds))
+        seeds = tuning.seeds(here, undecided)
         found += [_case(here, name, budget, best, rate, seed) for seed in seeds]
         # four times the FLOPs are twice the weights and twice the tokens: about the next width
         width = next_width(sizes.widths, best)
@@ -194,19 +193,19 @@ measure = text_training.measure
 
 
 def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
-    """Return the models of comparisons at the largest budget that need more than the scale's seeds."""
-    if scale.all_seeds:
-        return {*TMM, *OTHERS}
-    best, last = frontier(rows), SIZES[scale.name].budgets[-1]
+    """Return the models of comparisons of the claim that the scale's seeds leave undecided."""
+    best, budgets = with_seeds(frontier(rows), scale.seeds), SIZES[scale.name].budgets
+    tmm = best_tmm(best, budgets[-1])
     found: set[str] = set()
-    for name in TMM:
-        for other in OTHERS:
-            known = [losses(best.get(each, {}).get(last, [])) for each in (name, other)]
-            if any(set(scale.seeds) - set(each) for each in known):
-                continue
-            here, there = ({seed: each[seed] for seed in scale.seeds} for each in known)
-            if tuning.undecided(intervals.difference(here, there), SIMILAR_LOSS):
-                found |= {name, other}
+    for other in OTHERS if tmm is not None else ():
+        if budgets[-1] not in best.get(other, {}):
+            continue
+        pairs = [[losses(best[name][budgets[-1]]) for name in (tmm, other)]]
+        if other == "hyena" and all(set(best[name]) == set(budgets) for name in (tmm, other)):
+            pairs.append(equal_time(best, tmm, other)[1])
+        differences = [intervals.difference(*pair) for pair in pairs if all(pair)]
+        if any(tuning.undecided(each, SIMILAR_LOSS) for each in differences):
+            found |= {tmm, other}
     return found
 
 
@@ -267,10 +266,12 @@ def _all_runs(
 
 
 def table(rows: list[FrontierRow]) -> Table:
-    """Return the best width, learning rate and loss of every model and budget, and its law of scaling."""
+    """Return the best width, learning rate and loss of every model and budget.
+
+    The line of a model's largest budget has the exponent with which its loss falls.
+    """
     found = []
     for name, budgets in frontier(rows).items():
-        laws = law(rows, name, budgets)
         for budget, group in budgets.items():
             row = group[0]
             same = [each for each in rows if setting(each) == setting(row)]
@@ -289,10 +290,9 @@ def table(rows: list[FrontierRow]) -> Table:
                     "among those tried": tuning.edge(tried.rates(row["dim"])),
                     "seeds": len(group),
                     "loss": str(intervals.mean(values)) if values else "diverged",
-                    **dict.fromkeys(laws, ""),
+                    "exponent of FLOPs": exponent(budgets) if budget == max(budgets) else "",
                 }
             )
-        found[-1] |= laws
     return found
 
 
@@ -305,15 +305,15 @@ def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
     last = {name: best[name][budgets[-1]] for name in needed}
     if not all(losses(group) for group in last.values()):
         return {}
-    tmm = min(TMM, key=lambda name: statistics.fmean(map(tuning.level, last[name])))
+    tmm = best_tmm(best, budgets[-1])
+    if tmm is None:
+        return {}
     parts: dict[str, list[Comparison]] = {}
     for part, other in zip(("C1a", "C1b"), OTHERS, strict=True):
         difference = intervals.difference(losses(last[tmm]), losses(last[other]))
         name = f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}"
         parts[part] = [_compared(name, difference, [last[tmm]], [last[other]])]
-    # the shortest run of all, so that no seed is beyond its own
-    time = min(COSTS[curves.TIME](row) for name in (tmm, "hyena") for row in last[name])
-    here, there = (at_time(best[name], time) for name in (tmm, "hyena"))
+    time, (here, there) = equal_time(best, tmm, "hyena")
     if set(here) & set(there):
         name = f"time of {time:,.0f} steps, {tmm} minus hyena"
         difference = intervals.difference(here, there)

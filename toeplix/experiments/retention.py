@@ -40,7 +40,7 @@ from toeplix.experiments.engine.thresholds import newest_bigram
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C9",), False
-COST = "15 minutes on two cores with --jobs 2; at scale desk 2.5 hours"
+COST = "15 minutes on two cores with --jobs 2; at scale desk 80 minutes"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama", "window")
 COMPARED = {name: MODELS[name] for name in NAMES}
 TRAININGS = ("untrained", "language", "copy")
@@ -108,10 +108,11 @@ def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
         rates[name] = tuning.best(grid, tried)
     known = {name: rate for name, rate in rates.items() if rate is not None}
     control = "toeplitz"  # the encoder of decoders without its state, whose weights do not matter
-    if desk and len(known) < len(rates):
-        return found
     if desk:
-        control = best_tmm(rows)
+        better = best_tmm(rows)
+        if better is None or len(known) < len(rates):
+            return found
+        control = better
         known = {name: rate for name, rate in known.items() if name in (control, *RIVALS)}
     more = _unsettled(scale, rows)
     if more:
@@ -155,9 +156,13 @@ def encoder_rates(rows: Sequence[RetentionRow], name: str, seed: int) -> dict[fl
 
 def _unsettled(scale: Scale, rows: list[RetentionRow]) -> set[str]:
     """Return the models whose comparisons the scale's seeds leave undecided."""
-    trained = {name: chosen(rows, name, "language") for name in COMPARED}
-    pairs = [(name, other) for name in TMM for other in RIVALS]
-    return task_tuning.unsettled(scale, trained, pairs, "loss")
+    kinds = {
+        f"{name}{kind}": chosen(rows, name, kind) for name in COMPARED for kind in TRAININGS[:2]
+    }
+    pairs = [(f"{name}language", f"{other}language") for name in TMM for other in RIVALS]
+    pairs += [(f"{name}language", f"{name}untrained") for name in (*TMM, *RIVALS)]
+    open_pairs = task_tuning.unsettled(scale, kinds, pairs, "loss")
+    return {name for name in COMPARED if {f"{name}{kind}" for kind in TRAININGS[:2]} & open_pairs}
 
 
 def _case(scale: Scale, name: str, **other: Any) -> Case:
@@ -284,8 +289,7 @@ def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
         for name in (*TMM, *RIVALS)
         for training in TRAININGS[:2]
     }
-    trained = [name for name in TMM if losses[name, "language"]]
-    best = best_tmm(rows) if trained else ""
+    best = best_tmm(rows) or ""
     if not all(losses.get((name, kind)) for name in (best, *RIVALS) for kind in TRAININGS[:2]):
         return {}
     control = _unread(rows) or _diverged(rows, best)
@@ -307,28 +311,25 @@ def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
     return decide(parts)
 
 
-def best_tmm(rows: list[RetentionRow]) -> str:
-    """Return the better of the paper's two models, chosen by the encoders' loss on the tuning half.
+def best_tmm(rows: list[RetentionRow]) -> str | None:
+    """Return the better of the paper's two models by the encoders' loss on the tuning half.
 
-    Rows of the first protocol have none: the model whose decoders have the lower loss is taken.
+    Rows of the first protocol have no such loss: the model whose decoders have the lower loss is taken.
+    The result is None until both are measured.
     """
-    tuned_on = {
+    levels = {
         name: [
-            loss
+            tuning.level(row)
             for row in rows
-            if (row["part"], row["model"]) == (ENCODER, name)
-            and (loss := row.get("tune_loss")) is not None
+            if (row["part"], row["model"]) == (ENCODER, name) and "tune_loss" in row
         ]
         for name in TMM
     }
-    if all(tuned_on.values()):
-        return min(TMM, key=lambda name: min(tuned_on[name]))
-    reported = {
-        name: list(losses.values())
-        for name in TMM
-        if (losses := task_tuning.by_seed(chosen(rows, name, "language"), "loss"))
-    }
-    return min(reported, key=lambda name: statistics.fmean(reported[name]))
+    scores = {name: min(several) for name, several in levels.items() if several}
+    if not scores:
+        losses = {name: task_tuning.by_seed(chosen(rows, name, "language"), "loss") for name in TMM}
+        scores = {name: statistics.fmean(each.values()) for name, each in losses.items() if each}
+    return min(TMM, key=lambda name: scores[name]) if set(scores) == set(TMM) else None
 
 
 def _unread(rows: list[RetentionRow]) -> str:

@@ -1,7 +1,7 @@
 """Verdicts on C10 and C11: which models reconstruct longer texts from one hidden state, and at what cost.
 
-Capacity is the mean accuracy over the lengths that both compared models have. A model that does not learn
-the shortest texts is not trained, and nothing is compared with it.
+Capacity is the mean accuracy over the lengths that the other model and both of the paper's have. A model
+that does not learn the shortest texts is not trained, and nothing is compared with it.
 """
 
 import math
@@ -30,13 +30,19 @@ RIVALS = {"C10a": "hyena", "C10b": "mamba2"}
 
 
 def breaks(rows: list[TaskRow], name: str) -> str:
-    """Return the shortest length at which the mean accuracy is below TARGET_ACCURACY, as text."""
+    """Return the shortest length at which the mean accuracy is below TARGET_ACCURACY, as text.
+
+    If a length before it was left out, the model may break there: "between 4 and 16".
+    """
     found = {
         group[0]["context"]: statistics.fmean(row["accuracy"] for row in group)
         for group in groups(rows, part="equal width", model=name)
     }
     below = sorted(length for length, accuracy in found.items() if accuracy < TARGET_ACCURACY)
-    return str(below[0]) if below else f"above {max(found)}"
+    if not below:
+        return f"above {max(found)}"
+    before = max((length for length in found if length < below[0]), default=below[0])
+    return f"between {before} and {below[0]}" if 2 * before < below[0] else str(below[0])
 
 
 def kept(rows: list[TaskRow], name: str, lengths: set[int]) -> dict[int, float]:
@@ -93,7 +99,7 @@ def _above(rows: list[TaskRow]) -> dict[str, list[Comparison]]:
         found[part] = [Comparison(name=name, interval=more, control=_unlearned(rows, other))]
         share = Comparison(
             name=f"FLOPs of {best} over those of {other}",
-            interval=intervals.exact(_share(rows, best, other)),
+            interval=intervals.exact(_share(rows, best, other, max(lengths))),
             bound=CLAIMED_FLOPS_RATIO + 1e-9,
         )
         found.setdefault("C10c", []).append(share)
@@ -105,7 +111,7 @@ def best_tmm(rows: list[TaskRow]) -> str:
 
     Rows of the first protocol have none: the model with the higher reported accuracy is taken.
     """
-    lengths = shared_lengths(rows, *TMM)
+    lengths = set.union(*(shared_lengths(rows, *TMM, other) for other in RIVALS.values()))
     tuned_on: dict[str, list[float]] = {}
     for name in TMM:
         mine = [row for row in _at(rows, name, lengths) if "tune_loss" in row]
@@ -123,11 +129,9 @@ def _unlearned(rows: list[TaskRow], name: str) -> str:
     return f"{reason}, at the shortest length" if reason else ""
 
 
-def _share(rows: list[TaskRow], name: str, other: str) -> float:
-    """Return the FLOPs of a model over those of another, at the longest length that both have."""
-    here, there = (
-        _at(rows, each, {max(shared_lengths(rows, name, other))})[0] for each in (name, other)
-    )
+def _share(rows: list[TaskRow], name: str, other: str, length: int) -> float:
+    """Return the FLOPs of a model over those of another, at a length that both have."""
+    here, there = (_at(rows, each, {length})[0] for each in (name, other))
     return here["flops_per_step"] / there["flops_per_step"]
 
 

@@ -1,18 +1,20 @@
-"""What the rows of `frontier` say: the best runs of each budget, losses at a time, the law of scaling."""
+"""What the rows of `frontier` say: the best runs of each budget, losses at a time, and how losses fall.
+
+loss ~ FLOPs^-exponent between the budgets, at the best width and learning rate of each
+"""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from toeplix.experiments.engine import curves, scaling_fit, text_rows, tuning
+from toeplix.experiments.engine import curves, intervals, text_rows, tuning
 from toeplix.experiments.engine.text_rows import TextRow, losses
 
 COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "hybrid", "hyena", "llama", "mamba2")
 TMM = ("paper flat", "paper 4 heads")
 OTHERS = ("hyena", "mamba2")
-MIN_CELLS = 6  # budgets and widths from which a law of scaling, which has five constants, is fitted
 
 
 class FrontierRow(TextRow):
@@ -59,19 +61,56 @@ def frontier(rows: Sequence[FrontierRow]) -> Frontier:
     return found
 
 
-def law(
-    rows: Sequence[FrontierRow], name: str, budgets: Mapping[float, Sequence[FrontierRow]]
-) -> dict[str, str]:
-    """Return the constants of a model's law of scaling, empty while there are few runs."""
-    like = next(iter(budgets.values()))[0]
-    mine = [row for row in rows if row["model"] == name and setting(row) == setting(like)]
-    cells: dict[tuple[float, int], list[FrontierRow]] = {}
-    for row in mine:
-        cells.setdefault((row["budget"], row["dim"]), []).append(row)
-    known = [row for cell in cells.values() for row in tuning.at_best(cell) if row["loss"]]
-    if len({row["budget"] for row in known}) < 3 or len(cells) < MIN_CELLS:
-        return dict.fromkeys(("E", "a", "b"), "")
-    return scaling_fit.constants(known)
+def with_seeds(best: Frontier, seeds: Collection[int]) -> Frontier:
+    """Return the rows of some seeds; budgets without all of them are left out."""
+    found: Frontier = {}
+    for name, budgets in best.items():
+        for budget, group in budgets.items():
+            some = [row for row in group if row["seed"] in seeds]
+            if {row["seed"] for row in some} == set(seeds):
+                found.setdefault(name, {})[budget] = some
+    return found
+
+
+def best_tmm(best: Frontier, budget: float) -> str | None:
+    """Return the better of the paper's two models at a budget, None until both are measured there.
+
+    They are compared by the tuning losses of the seeds that both have.
+    """
+    levels = [
+        {row["seed"]: tuning.level(row) for row in best.get(name, {}).get(budget, [])}
+        for name in TMM
+    ]
+    shared = set.intersection(*map(set, levels))
+    if not shared:
+        return None
+    means = [statistics.fmean(known[seed] for seed in shared) for known in levels]
+    return TMM[means.index(min(means))]
+
+
+def equal_time(best: Frontier, *names: str) -> tuple[float, list[dict[int, float]]]:
+    """Return a time, and the losses of models at it by seed.
+
+    It is that of the shortest run of the largest budget, so that no seed is extrapolated.
+    """
+    time = min(COSTS[curves.TIME](row) for name in names for row in best[name][max(best[name])])
+    return time, [at_time(best[name], time) for name in names]
+
+
+def exponent(budgets: Mapping[float, Sequence[FrontierRow]]) -> str:
+    """Return the exponent with which a model's loss falls from budget to budget, as text.
+
+    It is fitted to the logarithms of each seed by itself; the interval is over seeds.
+    """
+    by_seed = [losses(group) for group in budgets.values()]
+    seeds = set.intersection(*map(set, by_seed))
+    if len(budgets) < 3 or not seeds:
+        return ""
+    slopes = [
+        -np.polyfit(np.log(list(budgets)), np.log([known[seed] for known in by_seed]), 1)[0]
+        for seed in sorted(seeds)
+    ]
+    return str(intervals.mean([float(slope) for slope in slopes]))
 
 
 def at_time(budgets: dict[float, list[FrontierRow]], time: float) -> dict[int, float]:
