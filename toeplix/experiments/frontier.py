@@ -197,7 +197,9 @@ def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
     best, budgets = with_seeds(frontier(rows), scale.seeds), SIZES[scale.name].budgets
     tmm = best_tmm(best, budgets[-1])
     found: set[str] = set()
-    for other in OTHERS if tmm is not None else ():
+    if tmm is None:
+        return found
+    for other in OTHERS:
         if budgets[-1] not in best.get(other, {}):
             continue
         pairs = [[losses(best[name][budgets[-1]]) for name in (tmm, other)]]
