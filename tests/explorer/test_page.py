@@ -277,7 +277,8 @@ def test_a_late_response_does_not_replace_a_newer_one(browser, mixed):
         page.select_option("#model", "rows")
         wait_drawn(page, "reach-strip")
         page.route("**/api/reach", hold)
-        page.select_option("#model", "good")
+        with page.expect_request("**/api/reach"):  # the page asks a moment after the choice
+            page.select_option("#model", "good")
         page.select_option("#model", "plain")
         page.wait_for_selector("#problem:not([hidden])")
         expect(page.locator("#reach-text span")).to_have_count(0)
