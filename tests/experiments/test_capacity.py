@@ -57,7 +57,10 @@ def test_a_model_that_learns_no_length_is_no_control_of_capacity():
 
 def test_the_text_of_capacity_says_where_accuracy_falls_below_the_target():
     said = capacity.holds(held(paper_flat=0.9, hyena=1.2))["C10a"].ours
-    assert "(they fall below 95% at length: 8 and 2; minus paper 4 heads: 0.525)" in said
+    assert (
+        "(lengths at which they fall below 95%: hyena 8, paper flat 2; minus paper 4 heads: 0.525)"
+        in said
+    )
 
 
 def test_flops_are_compared_at_one_length():

@@ -91,8 +91,8 @@ def _above(rows: list[TaskRow]) -> dict[str, list[Comparison]]:
         lengths = shared_lengths(rows, *TMM, other)
         theirs = kept(rows, other, lengths)
         more = intervals.difference(theirs, kept(rows, best, lengths))
-        limits = f"{breaks(rows, other)} and {breaks(rows, best)}"
-        below = f"they fall below {TARGET_ACCURACY:.0%} at length: {limits}"
+        limits = f"{other} {breaks(rows, other)}, {best} {breaks(rows, best)}"
+        below = f"lengths at which they fall below {TARGET_ACCURACY:.0%}: {limits}"
         second = f"minus {rest}: {intervals.difference(theirs, kept(rows, rest, lengths))}"
         over = ", ".join(map(str, sorted(lengths)))
         name = f"mean accuracy over lengths {over}, {other} minus {best} ({below}; {second})"
