@@ -134,7 +134,13 @@ def _of_model(scale: Scale, rows: list[FrontierRow], name: str, undecided: bool)
         rate = tuning.best(grid, known.rates(best))
         if rate is None:
             break
-        seeds = tuning.seeds(here, undecided)
+        # more seeds that are measured stay cases of the experiment
+        measured = {
+            row["seed"]
+            for row in rows
+            if (row["model"], row["budget"], row["dim"], row["lr"]) == (name, budget, best, rate)
+        }
+        seeds = sorted(measured | set(tuning.seeds(here, undecided)))
         found += [_case(here, name, budget, best, rate, seed) for seed in seeds]
         # four times the FLOPs are twice the weights and twice the tokens: about the next width
         width = next_width(sizes.widths, best)
