@@ -391,14 +391,3 @@ def test_bad_input_is_one_line(store, tmp_path, monkeypatch, capsys, arguments, 
     assert status == 2
     assert words in error
     assert len([line for line in error.splitlines() if "building" not in line]) == 1
-
-
-def test_the_order_of_the_data_apart_from_the_seed(store):
-    """Other first weights, the same batches."""
-    run = toy_run(store, seed=1)
-
-    def first(run):
-        return digest(Batches(run, Store.open(run.data), 0, 1).of(0))
-
-    assert first(run) == first(replace(run, seed=2, data_seed=1))
-    assert first(run) != first(replace(run, seed=2))
