@@ -26,7 +26,7 @@ from toeplix.mixers.initialisation import Layers, scaled
 from toeplix.model import DecodingState, LanguageModel
 
 MIN_ROTARY_POSITIONS = 2048  # positions that rotary embeddings are prepared for, at least
-CHUNK = 64  # of the scan: its reference in PyTorch takes time and memory in proportion beyond it
+CHUNK = 32  # of the scan: in PyTorch, training steps take 4 to 19% more time with 64
 
 
 class CacheState(DecodingState):
