@@ -158,6 +158,15 @@ def test_a_request_to_stop_saves_first(store, whole, tmp_path, number):
     assert contents(tmp_path) == contents(whole)
 
 
+@pytest.mark.parametrize("step", [23, 24])
+def test_a_request_in_the_last_step_completes_the_run_and_stops(store, whole, tmp_path, step):
+    run = toy_run(store)
+    with pytest.raises(Stopped, match=r"after the last step; .* is complete"):
+        fit(run, tmp_path, report=lambda row: row["step"] == step and os.kill(os.getpid(), 15))
+    assert (tmp_path / "model/model.safetensors").is_file()
+    assert contents(tmp_path) == contents(whole)
+
+
 def test_a_request_within_a_step_stops_after_that_step(store, whole, tmp_path, monkeypatch):
     moved = batches.moved
     monkeypatch.setattr(batches, "moved", lambda *a: os.kill(os.getpid(), 2) or moved(*a))

@@ -216,6 +216,8 @@ class Training:
             if logs:
                 logs.close()
         self._finish()
+        if asked:  # in the last step: who trains several runs must not begin the next
+            raise Stopped(f"stopped after the last step; {self.folder} is complete")
 
     def _step(self, asked: list[int]) -> bool:
         """Take one optimizer step; return whether any process was asked to stop before its end."""
