@@ -119,6 +119,20 @@ def test_rows_of_the_first_protocol_decide_nothing(tmp_path):
     assert "first protocol" not in verdict.reason
 
 
+def test_rows_of_the_first_protocol_are_not_shown_beside_others(tmp_path):
+    old = [row for level, kind in ((4.5, "paper"), (5.2, "frozen")) for row in both(kind, level)]
+    for version, scale, shown in ((1, "laptop", ["laptop"]), (2, "desk", ["desk"])):
+        file = results_file("frozen", scale, tmp_path)
+        file.parent.mkdir(exist_ok=True)
+        cases = [row | {"protocol_version": version} for row in old]
+        lines = [json.dumps({"case": row, "found": {}}) + "\n" for row in cases]
+        file.write_text("".join(lines))
+        assert report.reported_scales("frozen", tmp_path) == shown
+        assert list(report.verdicts(tmp_path)["C6a"]) == shown
+        (claim,) = (each for each in table(tmp_path, tmp_path)["claims"] if each["name"] == "C6a")
+        assert [each["scale"] for each in claim["ours"]] == shown
+
+
 def both(kind, level):
     """Rows of a model with and without heads."""
     return [*learned(f"{kind} flat", level), *learned(f"{kind} 4 heads", level)]

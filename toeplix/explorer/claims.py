@@ -8,7 +8,7 @@ from toeplix.experiments import EXPERIMENTS, load
 from toeplix.experiments.engine.claims import CLAIMS
 from toeplix.experiments.engine.claims_document import NOT_YET, REPORTED_SCALES, Verdicts
 from toeplix.experiments.engine.collect import results_file
-from toeplix.experiments.engine.report import figure_file, held
+from toeplix.experiments.engine.report import figure_file, held, of_newest_protocol, reported
 from toeplix.files import printable, reading
 
 
@@ -56,16 +56,21 @@ def _verdicts(results: Path, stamp: tuple[Any, ...]) -> tuple[Verdicts, list[str
     """Seconds of work, done again when a file of rows has changed. Damaged files are told beside it."""
     found: Verdicts = {part: {} for claim in CLAIMS.values() for part in claim.parts}
     problems = []
-    for scale in REPORTED_SCALES:
-        for name in EXPERIMENTS:
+    for name in EXPERIMENTS:
+        said, old = {}, {}
+        for scale in REPORTED_SCALES:
             file = results_file(name, scale, results)
             try:
                 with reading(file, "restore it, or measure it again"):
-                    said = held(name, scale, results)
+                    measured, is_old = reported(name, scale, results)
+                    said[scale] = held(name, scale, results)
             except (OSError, ValueError) as problem:
                 problems.append(" ".join(printable(str(problem)).split())[:400])
                 continue
-            for part, verdict in said.items():
+            if measured:
+                old[scale] = is_old
+        for scale in of_newest_protocol(old):
+            for part, verdict in said[scale].items():
                 found[part][scale] = verdict
     return found, problems
 

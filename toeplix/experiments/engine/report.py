@@ -4,7 +4,7 @@ import inspect
 import itertools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from dataclasses import fields as fields_of
 from functools import lru_cache, partial
@@ -82,6 +82,24 @@ def reported(name: str, scale: str, results: Path = RESULTS) -> tuple[list[rows.
     return text_rows.comparable(case, found), old
 
 
+def reported_scales(name: str, results: Path = RESULTS) -> list[str]:
+    """Return the scales of an experiment that are reported, largest first.
+
+    Rows of the first protocol are reported only as long as an experiment has no others.
+    """
+    old = {}
+    for scale in REPORTED_SCALES:
+        found, is_old = reported(name, scale, results)
+        if found:
+            old[scale] = is_old
+    return of_newest_protocol(old)
+
+
+def of_newest_protocol(old: Mapping[str, bool]) -> list[str]:
+    """Return the scales whose rows are not of the first protocol, or all of them if there are none."""
+    return [scale for scale in old if not old[scale]] or list(old)
+
+
 def _rows(file: Path) -> list[rows.Row]:
     """Return the rows of a file, which is read again only if it has changed."""
     if not file.is_file():
@@ -109,13 +127,10 @@ def verdicts(
 ) -> Verdicts:
     """Return the verdicts as part of a claim -> scale -> verdict."""
     found: Verdicts = {part: {} for claim in CLAIMS.values() for part in claim.parts}
-    for scale in REPORTED_SCALES:
-        for name in EXPERIMENTS:
-            file = results_file(name, scale, results)
-            if not file.exists():
-                continue
+    for name in EXPERIMENTS:
+        for scale in reported_scales(name, results):
             make = partial(_held, name, scale, results, progress)
-            with rows.interpreting(file):
+            with rows.interpreting(results_file(name, scale, results)):
                 held = cache.get(f"{name}-{scale}.verdicts", _inputs(name, scale, results), make)
             for part, fields in held.items():
                 found[part][scale] = Verdict(**fields)
@@ -165,7 +180,7 @@ def markdown(
         'heads. "toeplitz" has free filters and a gate; the default model of this library is the hybrid',
         "of `family`. A verdict is that of the largest scale that can test the part, with what larger",
         "ones say. Rows of the first protocol (learning rates chosen on the reported data, one data",
-        "order for all seeds) are shown and decide nothing.",
+        "order for all seeds) decide nothing, and are shown only where an experiment has no others.",
         "",
         HOLM,
         tuning.SEEDS_RULE,
@@ -215,10 +230,8 @@ def _section(
     title, _, rest = inspect.cleandoc(experiment.__doc__ or "").partition("\n")
     lines = ["", f"### {name}", "", title, "", rest.strip(), ""]
     lines += [f"`toeplix experiment run {name} --scale laptop` ({experiment.COST})"]
-    for scale in REPORTED_SCALES:
+    for scale in reported_scales(name, results):
         found, old = reported(name, scale, results)
-        if not found:
-            continue
         lines += ["", OLD_PROTOCOL] if old else []
         file = figure_file(name, scale, figures)
         if file.exists():
@@ -273,12 +286,7 @@ def write(
     advance: Advance = lambda done, total: None,
 ) -> None:
     """Plot all figures that rows allow, then write both. Nothing is written if something must not be."""
-    plotted = [
-        (name, scale)
-        for name in EXPERIMENTS
-        for scale in REPORTED_SCALES
-        if _rows(results_file(name, scale, results))
-    ]
+    plotted = [(name, scale) for name in EXPERIMENTS for scale in reported_scales(name, results)]
     counted = itertools.count(1)
 
     def done() -> None:

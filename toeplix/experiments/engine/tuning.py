@@ -16,7 +16,8 @@ SEEDS_RULE says so in the report.
 
 PROTOCOL_VERSION is a field of every case that trains. Rows without it were measured under the first
 protocol (one data order for all seeds; learning rates chosen on the reported data): they stay in their
-files and in tables, `collect` measures their cases anew, and they decide no claim.
+files, `collect` measures their cases anew, they decide no claim, and are shown only where an experiment
+has no others.
 """
 
 import dataclasses
