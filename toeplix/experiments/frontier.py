@@ -2,15 +2,12 @@
 
 Three budgets of FLOPs, each four times the one before. A model of any width gets as many steps as the
 budget affords, so that all models of a budget cost the same. Width and learning rate are searched for
-every model and budget on the tuning half of the validation documents, with the first seed:
-
-    1. the learning rate at one width (at the smallest budget only; later budgets start from the rate
-       and the width before)
-    2. the width at that learning rate, the range extended until the best is inside
-    3. the learning rate at the best width, its grid extended until the best is inside
-
-The best is repeated with the other seeds. The claim is decided at the largest budget; at scale desk
-models have more seeds at all budgets where the first ones leave a comparison of the claim undecided.
+together (`engine/size_search.py`), for every model and budget, on the tuning half of the validation
+documents with the first seed. The search of a budget starts from the rate of the budget before and the
+next width, and ends where no neighbouring width or rate is better, nor a wider model at a lower rate, nor
+a narrower one at a higher rate. The best is repeated with the other seeds; if one of them diverges, it is
+given up for the next best. The claim is decided at the largest budget; models have more seeds, at all
+budgets, where the first ones leave a part of the claim undecided.
 Times are relative to the paper's flat model (`text_training`); at equal time, losses are interpolated in
 log time between budgets. Mamba 2 is not compared at equal time: without its CUDA kernels it runs a scan
 in PyTorch. Scale desk leaves out the model with free filters and gate, which was the default before the
@@ -18,7 +15,6 @@ hybrid.
 """
 
 import functools
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +34,7 @@ from toeplix.experiments.engine.frontier_rows import (
     COMPARED,
     COSTS,
     OTHERS,
+    RIVALS,
     TMM,
     Frontier,
     FrontierRow,
@@ -45,17 +42,19 @@ from toeplix.experiments.engine.frontier_rows import (
     equal_time,
     exponent,
     frontier,
+    point_levels,
+    point_of,
     setting,
     with_seeds,
 )
 from toeplix.experiments.engine.models import MODELS, model, published_rate
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
+from toeplix.experiments.engine.size_search import Point, next_width, search
 from toeplix.experiments.engine.style import Axes, Figure
 from toeplix.experiments.engine.text_rows import losses
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS
 from toeplix.experiments.engine.verdicts import Comparison, decide
-from toeplix.experiments.engine.widths import best_width, next_width, widths_to_try
 
 CLAIMS, MEASURES_TIME = ("C1",), False
 COST = "10 minutes on two cores with --jobs 2; at scale desk 3 hours"
@@ -111,63 +110,25 @@ def _of_model(scale: Scale, rows: list[FrontierRow], name: str, undecided: bool)
     """Return the cases of one model; those of a budget follow from the rows of the budget before."""
     sizes = SIZES[scale.name]
     here = replace(scale, **sizes.other)
+    grid = here.rates or (published_rate(MODELS[name]),)
+    start = Point(sizes.first, sorted(grid)[len(grid) // 2])
     found: list[Case] = []
-    width, rate = sizes.first, None
     for budget in sizes.budgets:
-        known = _Known(rows, name, budget, here.seeds[0])
-        if rate is None:
-            grid = here.rates or (published_rate(MODELS[name]),)
-            found += known.cases(
-                here, [(width, lr) for lr in tuning.rates(grid, known.rates(width))]
-            )
-            rate = tuning.best(grid, known.rates(width))
-            if rate is None:
-                break
-        tried = known.widths(rate)
-        wanted = widths_to_try(sizes.widths, width, tried)
-        found += known.cases(here, [(dim, rate) for dim in sorted(wanted)])
-        best = best_width(sizes.widths, width, tried)
-        if best is None:
+        mine = [row for row in rows if (row["model"], row["budget"]) == (name, budget)]
+        levels = point_levels(mine, here.seeds[0])
+        searched = search(sizes.widths, grid, start, levels)
+        runs = {(point, here.seeds[0]): None for point in searched.needed}
+        # what is measured stays a case of the experiment
+        runs |= {(point_of(row), row["seed"]): None for row in mine}
+        if searched.best is not None:
+            several = tuning.seeds(here, undecided)
+            runs |= {(searched.best, seed): None for seed in several}
+        found += [_case(here, name, budget, *point, seed) for point, seed in runs]
+        if searched.best is None:
             break
-        grid = tuning.around(rate, here.rates) if here.rates else (rate,)
-        found += known.cases(here, [(best, lr) for lr in tuning.rates(grid, known.rates(best))])
-        rate = tuning.best(grid, known.rates(best))
-        if rate is None:
-            break
-        # more seeds that are measured stay cases of the experiment
-        measured = {
-            row["seed"]
-            for row in rows
-            if (row["model"], row["budget"], row["dim"], row["lr"]) == (name, budget, best, rate)
-        }
-        seeds = sorted(measured | set(tuning.seeds(here, undecided)))
-        found += [_case(here, name, budget, best, rate, seed) for seed in seeds]
         # four times the FLOPs are twice the weights and twice the tokens: about the next width
-        width = next_width(sizes.widths, best)
-    return list({json.dumps(vars(case), sort_keys=True): case for case in found}.values())
-
-
-class _Known:
-    """The runs of one model and budget with the first seed."""
-
-    def __init__(self, rows: list[FrontierRow], name: str, budget: float, seed: int) -> None:
-        self.name, self.budget, self.seed = name, budget, seed
-        self.levels = {
-            (row["dim"], row["lr"]): tuning.level(row)
-            for row in rows
-            if row["model"] == name and row["budget"] == budget and row["seed"] == seed
-        }
-
-    def rates(self, width: int) -> dict[float, float]:
-        return {lr: level for (dim, lr), level in self.levels.items() if dim == width}
-
-    def widths(self, rate: float) -> dict[int, float]:
-        return {dim: level for (dim, lr), level in self.levels.items() if lr == rate}
-
-    def cases(self, scale: Scale, wanted: list[tuple[int, float]]) -> list[Case]:
-        return [
-            _case(scale, self.name, self.budget, width, rate, self.seed) for width, rate in wanted
-        ]
+        start = Point(next_width(sizes.widths, searched.best.width), searched.best.rate)
+    return found
 
 
 @functools.lru_cache(maxsize=1024)
@@ -199,22 +160,11 @@ measure = text_training.measure
 
 
 def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
-    """Return the models of comparisons of the claim that the scale's seeds leave undecided."""
-    best, budgets = with_seeds(frontier(rows), scale.seeds), SIZES[scale.name].budgets
-    tmm = best_tmm(best, budgets[-1])
-    found: set[str] = set()
-    if tmm is None:
-        return found
-    for other in OTHERS:
-        if budgets[-1] not in best.get(other, {}):
-            continue
-        pairs = [[losses(best[name][budgets[-1]]) for name in (tmm, other)]]
-        if other == "hyena" and all(set(best[name]) == set(budgets) for name in (tmm, other)):
-            pairs.append(equal_time(best, tmm, other)[1])
-        differences = [intervals.difference(*pair) for pair in pairs if all(pair)]
-        if any(tuning.undecided(each, SIMILAR_LOSS) for each in differences):
-            found |= {tmm, other}
-    return found
+    """Return the models of the parts of the claim that the scale's seeds leave undecided."""
+    best = with_seeds(frontier(rows), scale.seeds)
+    open_parts = [part for part, said in _judged(best).items() if said.kind == "undecided"]
+    tmm = best_tmm(best, SIZES[scale.name].budgets[-1])
+    return {name for part in open_parts for name in (tmm, RIVALS[part]) if name is not None}
 
 
 def figure(rows: list[FrontierRow], published: list[Row]) -> Figure:
@@ -282,20 +232,24 @@ def table(rows: list[FrontierRow]) -> Table:
     for name, budgets in frontier(rows).items():
         for budget, group in budgets.items():
             row = group[0]
-            same = [each for each in rows if setting(each) == setting(row)]
-            tried = _Known(same, name, budget, min(each["seed"] for each in group))
+            tried = point_levels(
+                [each for each in rows if _alike(each, row)], min(each["seed"] for each in group)
+            )
+            rates = {
+                point.rate: level for point, level in tried.items() if point.width == row["dim"]
+            }
             values = list(losses(group).values())
             found.append(
                 {
                     "model": name,
                     "FLOPs": f"{budget:.2g}",
                     "width": row["dim"],
-                    "widths tried": len({dim for dim, _ in tried.levels}),
+                    "widths tried": len({point.width for point in tried}),
                     "parameters": f"{row['parameters']:,}",
                     "tokens per parameter": f"{text_rows.tokens_per_parameter(row):.1f}",
                     "time": f"{COSTS[curves.TIME](row):,.0f}",
                     "learning rate": f"{row['lr']:g}",
-                    "among those tried": tuning.edge(tried.rates(row["dim"])),
+                    "among those tried": tuning.edge(rates),
                     "seeds": len(group),
                     "loss": str(intervals.mean(values)) if values else "diverged",
                     "exponent of FLOPs": exponent(budgets) if budget == max(budgets) else "",
@@ -304,28 +258,37 @@ def table(rows: list[FrontierRow]) -> Table:
     return found
 
 
+def _alike(row: FrontierRow, other: FrontierRow) -> bool:
+    """Return whether rows differ in width, learning rate and seed only."""
+    same = all(row.get(key) == other.get(key) for key in ("model", "budget"))
+    return same and setting(row) == setting(other)
+
+
 def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
-    best = frontier(rows)
+    return _judged(frontier(rows))
+
+
+def _judged(best: Frontier) -> dict[str, Verdict]:
     budgets = sorted({budget for several in best.values() for budget in several})
     needed = (*TMM, *OTHERS)  # others are shown and decide nothing
     if len(budgets) < 2 or any(set(best.get(name, {})) != set(budgets) for name in needed):
         return {}
     last = {name: best[name][budgets[-1]] for name in needed}
-    if not all(losses(group) for group in last.values()):
-        return {}
     tmm = best_tmm(best, budgets[-1])
-    if tmm is None:
+    if tmm is None or not all(losses(group) for group in last.values()):
         return {}
     parts: dict[str, list[Comparison]] = {}
-    for part, other in zip(("C1a", "C1b"), OTHERS, strict=True):
+    for part in ("C1a", "C1b"):
+        other = RIVALS[part]
         difference = intervals.difference(losses(last[tmm]), losses(last[other]))
         name = f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}"
         parts[part] = [_compared(name, difference, [last[tmm]], [last[other]])]
-    time, (here, there) = equal_time(best, tmm, "hyena")
+    other = RIVALS["C1c"]
+    time, (here, there) = equal_time(best, tmm, other)
     if set(here) & set(there):
-        name = f"time of {time:,.0f} steps, {tmm} minus hyena"
+        name = f"time of {time:,.0f} steps of the paper's flat model, {tmm} minus {other}"
         difference = intervals.difference(here, there)
-        every = (list(best[each].values()) for each in (tmm, "hyena"))
+        every = (list(best[each].values()) for each in (tmm, other))
         parts["C1c"] = [_compared(name, difference, *every)]
     return decide(parts)
 

@@ -3,18 +3,21 @@
 loss ~ FLOPs^-exponent between the budgets, at the best width and learning rate of each
 """
 
+import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from toeplix.experiments.engine import curves, intervals, text_rows, tuning
+from toeplix.experiments.engine.size_search import Point
 from toeplix.experiments.engine.text_rows import TextRow, losses
 
 COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "hybrid", "hyena", "llama", "mamba2")
 TMM = ("paper flat", "paper 4 heads")
-OTHERS = ("hyena", "mamba2")
+RIVALS = {"C1a": "hyena", "C1b": "mamba2", "C1c": "hyena"}  # the model that a part names
+OTHERS = tuple(dict.fromkeys(RIVALS.values()))
 
 
 class FrontierRow(TextRow):
@@ -40,24 +43,34 @@ COSTS: dict[str, Callable[[FrontierRow], float]] = {
 }
 
 
-def frontier(rows: Sequence[FrontierRow]) -> Frontier:
-    """Return the rows of each model and budget at the best width and learning rate.
+def point_of(row: FrontierRow) -> Point:
+    return Point(row["dim"], row["lr"])
 
-    All are of one setting, that with most models and rows.
+
+def point_levels(rows: Iterable[FrontierRow], seed: int) -> dict[Point, float]:
+    """Return the tuning losses of one seed by width and rate, infinite where any seed diverged."""
+    known = list(rows)
+    diverged = {point_of(row) for row in known if tuning.level(row) == math.inf}
+    levels = {point_of(row): tuning.level(row) for row in known if row["seed"] == seed}
+    return {point: math.inf if point in diverged else each for point, each in levels.items()}
+
+
+def frontier(rows: Sequence[FrontierRow]) -> Frontier:
+    """Return the rows of each model and budget at the best width and learning rate, of all seeds.
+
+    The first seed chooses them. All are of one setting, that with most models and rows.
     """
     rows = text_rows.fullest(rows, setting)
-    groups: dict[tuple[str, float], dict[tuple[int, float], list[FrontierRow]]] = {}
+    groups: dict[tuple[str, float], list[FrontierRow]] = {}
     for row in rows:
-        by_size = groups.setdefault((row["model"], row["budget"]), {})
-        by_size.setdefault((row["dim"], row["lr"]), []).append(row)
+        groups.setdefault((row["model"], row["budget"]), []).append(row)
     found: Frontier = {}
     for name in COMPARED:
-        for (which, budget), by_size in sorted(groups.items()):
+        for (which, budget), mine in sorted(groups.items()):
             if which == name:
-                most = max(map(len, by_size.values()))
-                full = [group for group in by_size.values() if len(group) == most]
-                best = min(full, key=lambda group: statistics.fmean(map(tuning.level, group)))
-                found.setdefault(name, {})[budget] = best
+                levels = point_levels(mine, min(row["seed"] for row in mine))
+                best = min(levels, key=lambda point: levels[point])
+                found.setdefault(name, {})[budget] = [row for row in mine if point_of(row) == best]
     return found
 
 
