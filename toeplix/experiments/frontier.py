@@ -112,23 +112,19 @@ def _of_model(scale: Scale, rows: list[FrontierRow], name: str, undecided: bool)
     here = replace(scale, **sizes.other)
     grid = here.rates or (published_rate(MODELS[name]),)
     start = Point(sizes.first, sorted(grid)[len(grid) // 2])
-    found: list[Case] = []
+    mine = [row for row in rows if row["model"] == name]
+    # what is measured stays a case of the experiment
+    runs = {(row["budget"], point_of(row), row["seed"]): None for row in mine}
     for budget in sizes.budgets:
-        mine = [row for row in rows if (row["model"], row["budget"]) == (name, budget)]
-        levels = point_levels(mine, here.seeds[0])
-        searched = search(sizes.widths, grid, start, levels)
-        runs = {(point, here.seeds[0]): None for point in searched.needed}
-        # what is measured stays a case of the experiment
-        runs |= {(point_of(row), row["seed"]): None for row in mine}
-        if searched.best is not None:
-            several = tuning.seeds(here, undecided)
-            runs |= {(searched.best, seed): None for seed in several}
-        found += [_case(here, name, budget, *point, seed) for point, seed in runs]
-        if searched.best is None:
+        levels = point_levels((row for row in mine if row["budget"] == budget), here.seeds[0])
+        best, needed = search(sizes.widths, grid, start, levels)
+        runs |= {(budget, point, here.seeds[0]): None for point in needed}
+        if best is None:
             break
+        runs |= {(budget, best, seed): None for seed in tuning.seeds(here, undecided)}
         # four times the FLOPs are twice the weights and twice the tokens: about the next width
-        start = Point(next_width(sizes.widths, searched.best.width), searched.best.rate)
-    return found
+        start = Point(next_width(sizes.widths, best.width), best.rate)
+    return [_case(here, name, budget, *point, seed) for budget, point, seed in runs]
 
 
 @functools.lru_cache(maxsize=1024)
