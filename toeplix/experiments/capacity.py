@@ -36,7 +36,6 @@ from toeplix.experiments.engine import (
 )
 from toeplix.experiments.engine.capacity_verdicts import (
     FROZEN_PAIRS,
-    KIND,
     RIVALS,
     TMM,
     breaks,
@@ -81,7 +80,7 @@ SLOW_ON_CPU = ("mamba2",)  # on a CPU: equal compute at the middle length only
 LONGER_AT_BOTH_LENGTHS = ("paper flat", "paper 4 heads", "hyena")
 LONGER_AT_MIDDLE_LENGTH = (*LONGER_AT_BOTH_LENGTHS, "toeplitz", "frozen flat")
 PUBLISHED = {"paper flat": 1.0, "hyena": 1.0, "mamba2": 0.5}  # learning rates over the grid's first
-DECIDING = (*TMM, *RIVALS.values(), *(f"ones {kind}" for kind in KIND))
+DECIDING = (*TMM, *RIVALS.values(), *FROZEN_PAIRS["C11c"])
 SIZES: task_training.Sizes = {
     "paper": {
         "vocab": 8000, "dim": 512, "depth": 16, "context": 128, "batch": 128, "steps": 200_000,
@@ -196,7 +195,7 @@ def _undecided(scale: Scale, rows: list[TaskRow], length: int) -> set[str]:
 
 def _undecided_frozen(scale: Scale, rows: list[TaskRow], lengths: list[int]) -> set[str]:
     """Return the models of C11 whose comparisons the scale's seeds leave undecided at any length."""
-    pairs = [pair for several in FROZEN_PAIRS.values() for pair in several]
+    pairs = list(FROZEN_PAIRS.values())
     found: set[str] = set()
     for length in lengths:
         here = {

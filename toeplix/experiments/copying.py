@@ -196,7 +196,7 @@ def _trainable(here: dict[str, list[TaskRow]]) -> dict[str, list[Comparison]]:
     """
     flat = here["paper flat"]
     frozen = Comparison(
-        name="accuracy of frozen flat",
+        name=f"accuracy of frozen flat after {here['frozen flat'][0]['steps']} steps",
         interval=intervals.mean([row["accuracy"] for row in here["frozen flat"]]),
         bound=TARGET_ACCURACY,
         control=accuracies.untrained(flat),

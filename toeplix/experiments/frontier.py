@@ -39,12 +39,14 @@ from toeplix.experiments.engine.frontier_rows import (
     Frontier,
     FrontierRow,
     best_tmm,
+    edge,
     equal_time,
     exponent,
     frontier,
     point_levels,
     point_of,
     setting,
+    tried_beside,
     with_seeds,
 )
 from toeplix.experiments.engine.models import MODELS, model, published_rate
@@ -228,12 +230,7 @@ def table(rows: list[FrontierRow]) -> Table:
     for name, budgets in frontier(rows).items():
         for budget, group in budgets.items():
             row = group[0]
-            tried = point_levels(
-                [each for each in rows if _alike(each, row)], min(each["seed"] for each in group)
-            )
-            rates = {
-                point.rate: level for point, level in tried.items() if point.width == row["dim"]
-            }
+            tried = tried_beside(rows, group)
             values = list(losses(group).values())
             found.append(
                 {
@@ -245,19 +242,13 @@ def table(rows: list[FrontierRow]) -> Table:
                     "tokens per parameter": f"{text_rows.tokens_per_parameter(row):.1f}",
                     "time": f"{COSTS[curves.TIME](row):,.0f}",
                     "learning rate": f"{row['lr']:g}",
-                    "among those tried": tuning.edge(rates),
+                    "among those tried": edge(rows, group),
                     "seeds": len(group),
                     "loss": str(intervals.mean(values)) if values else "diverged",
                     "exponent of FLOPs": exponent(budgets) if budget == max(budgets) else "",
                 }
             )
     return found
-
-
-def _alike(row: FrontierRow, other: FrontierRow) -> bool:
-    """Return whether rows differ in width, learning rate and seed only."""
-    same = all(row.get(key) == other.get(key) for key in ("model", "budget"))
-    return same and setting(row) == setting(other)
 
 
 def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
@@ -282,7 +273,7 @@ def _judged(best: Frontier) -> dict[str, Verdict]:
     other = RIVALS["C1c"]
     time, (here, there) = equal_time(best, tmm, other)
     if set(here) & set(there):
-        name = f"time of {time:,.0f} steps of the paper's flat model, {tmm} minus {other}"
+        name = f"time of {time:,.0f} steps of flat TMM, {tmm} minus {other}"
         difference = intervals.difference(here, there)
         every = (list(best[each].values()) for each in (tmm, other))
         parts["C1c"] = [_compared(name, difference, *every)]

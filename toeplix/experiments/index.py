@@ -206,13 +206,15 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
         name: f"z against noise {statistics.fmean(values):+.1f}" for name, values in z.items()
     }
     near = Comparison(
-        name=f"-index/(n-1) of language, noise 0.5, {against['language']}",
+        name="-index/(n-1) of filters trained on language (noise: 0.5)",
+        detail=against["language"],
         interval=intervals.mean(shares(language)),
         bound=NEAR_ZERO,
         control=unread(language),
     )
     copying = Comparison(
-        name=f"-index/(n-1) of copy models, {against['copy']}",
+        name="-index/(n-1) of filters of copy models (noise: 0.5)",
+        detail=against["copy"],
         interval=intervals.mean(shares(copy)),
         bound=LARGE_INDEX,
         above=True,
@@ -221,7 +223,8 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     heads = trained_filters.LABELS[coders[0]["model"]]
     coding = [
         Comparison(
-            name=f"-index/(n-1) of the {part} of autoencoders{heads}, {against['autoencoder']}",
+            name=f"-index/(n-1) of the {part} of autoencoders{heads}",
+            detail=against["autoencoder"],
             interval=intervals.mean(shares(coders, part)),
             bound=LARGE_INDEX,
             above=True,
@@ -234,8 +237,9 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
 
 
 def _retention(rows: list[FilterRow]) -> dict[str, Verdict]:
-    """Judge C16 by the models that copy perfectly, and by the indices of all stacks of layers."""
-    perfect = [row for row in rows if (row["accuracy"] or 0.0) >= PERFECT_ACCURACY]
+    """Judge C16 by the paper's models that copy perfectly, and by the indices of all stacks of layers."""
+    mine = [row for row in rows if row["model"] == "paper flat"]
+    perfect = [row for row in mine if (row["accuracy"] or 0.0) >= PERFECT_ACCURACY]
     singular = [
         row for row in perfect if any(entry["index"] not in (0, None) for entry in row["filters"])
     ]

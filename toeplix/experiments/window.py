@@ -28,6 +28,7 @@ COST = (
 )
 FRACTIONS = (8, 4, 2)
 WINDOWS = tuple(f"window n/{fraction}" for fraction in FRACTIONS)
+PARTS = dict(zip(("C3a", "C3b", "C3c"), WINDOWS, strict=True))
 TMM = ("paper flat", "paper 4 heads")
 TOEPLITZ = ("toeplitz", *TMM)
 COMPUTE = "compute"  # the part that decides
@@ -86,16 +87,15 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
 def holds(rows: list[TextRow]) -> dict[str, Verdict]:
     """Judge C3 by the loss after equal steps of equal compute."""
     best = curves.best_of(rows, TMM, COMPUTE)
-    found = []
-    for other in WINDOWS:
+    found = {}
+    for part, other in PARTS.items():
         each = None if best is None else curves.compare(rows, best, other, COMPUTE)
-        if each is None:
-            break
-        found.append(each)
-    if len(found) == len(WINDOWS):
-        return decide({"C3": found})
+        if each is not None:
+            found[part] = [each]
+    if len(found) == len(PARTS):
+        return decide(found)
     if any(row["part"] == "" and row["model"] in WINDOWS for row in rows):
         reason = "models are measured at equal width; the paper compares at equal compute"
         gap = curves.compare(rows, TMM[0], WINDOWS[-1])
-        return {"C3": not_testable(reason, f"at equal width {gap}" if gap else reason)}
+        return {"C3c": not_testable(reason, f"at equal width {gap}" if gap else reason)}
     return {}

@@ -193,12 +193,13 @@ def compare(
     difference = gap(first, second, field)
     if difference is None:
         return None
+    if field == "area":
+        name = f"mean accuracy over {first[0]['steps']} steps, {name}"
     return Comparison(
         name=name,
         interval=difference,
         bound=bound,
         above=above,
-        unit=field,
         control="" if control is None else untrained(control),
     )
 

@@ -25,7 +25,7 @@ WORDS = {  # for the names of models in rows
     "llama": "Llama",
     "linear exp": "linear attention with exp",
     "linear elu": "linear attention with elu",
-    "window n/2": "attention to the last n/2 positions",
+    **{f"window n/{each}": f"attention to the last n/{each} positions" for each in (8, 4, 2)},
 }
 NAMES = re.compile(rf"(?<!with )\b({'|'.join(map(re.escape, WORDS))})\b(?! TMM)")
 
@@ -104,8 +104,10 @@ def sections(
                         "",
                         f"Rows of {experiment}, {scale} scale: {'; '.join(known)}.",
                     ] * bool(known)
-            text = " --corpus PATH" if reads_text(experiment) else ""
-            lines += ["", f"`toeplix experiment run {experiment} --scale desk{text}`"]
+            of = [said[part] for part, each in claim.parts.items() if each.experiment == experiment]
+            scale = next((each for each in REPORTED_SCALES if any(each in by for by in of)), "desk")
+            text = " --corpus PATH" if scale == "desk" and reads_text(experiment) else ""
+            lines += ["", f"`toeplix experiment run {experiment} --scale {scale}{text}`"]
     return lines
 
 
@@ -117,7 +119,8 @@ def _numbers(claim: Claim, said: Verdicts) -> list[str]:
     ]
     for part, each in claim.parts.items():
         for scale, verdict in said[part].items():
-            cells = [part, each.text, scale, f"**{verdict.kind}**", verdict.reason, verdict.ours]
+            said_here = [plain(verdict.reason), plain(verdict.ours)]
+            cells = [part, each.text, scale, f"**{verdict.kind}**", *said_here]
             lines.append(row(cells))
         if not said[part]:
             lines.append(row([part, each.text, "", NOT_YET, "", ""]))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from toeplix.experiments.engine import task_tuning, text_rows
+from toeplix.experiments.engine.frontier_rows import FrontierRow, edge, frontier
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.task_training import TaskRow
 from toeplix.experiments.engine.text_rows import TextRow
@@ -22,14 +23,15 @@ def conditions(rows: Sequence[Row]) -> list[str]:
     runs = [row for row in rows if "seed" in row and not row.get("tuning_run")]
     if not runs:
         return found
+    groups, edges = _groups(rows)
     read = [
         row["steps"] * row["batch"] * row["context"] / row["parameters"]
-        for row in runs
+        for row in [row for group in groups for row in group] or runs
         if row.get("parameters") and "task" not in row
     ]
     if read:
         found.append(f"tokens per parameter: {_span(min(read), max(read))}")
-    counts, edges = _groups(rows)
+    counts = _seeds(rows, groups)
     if counts:
         few, many = min(counts), max(counts)
         found.append(f"seeds: {few if few == many else f'{few} to {many}'}")
@@ -63,24 +65,42 @@ def _span(low: float, high: float) -> str:
     return f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
 
 
-def _groups(rows: Sequence[Row]) -> tuple[list[int], dict[str, str]]:
-    """Return the number of seeds of every compared group, and where its learning rate lies."""
+def _groups(rows: Sequence[Row]) -> tuple[list[list[Row]], dict[str, str]]:
+    """Return the groups that are reported, and where the learning rate of each lies among those tried."""
     if all("options" in row and "solved" in row for row in rows):
         tasks = cast("list[TaskRow]", list(rows))
-        groups = task_tuning.groups(tasks)
-        edges = {_name(group[0]): task_tuning.edge(tasks, group) for group in groups}
-        return [len(group) for group in groups], edges
+        of_tasks = task_tuning.groups(tasks)
+        edges = {_name(group[0]): task_tuning.edge(tasks, group) for group in of_tasks}
+        return cast("list[list[Row]]", of_tasks), edges
+    if all("budget" in row for row in rows):
+        return _of_frontier(cast("list[FrontierRow]", list(rows)))
+    groups: list[list[TextRow]] = []
+    edges = {}
     if all("relative_time" in row for row in rows):
         texts = cast("list[TextRow]", list(rows))
-        parts = dict.fromkeys(row["part"] for row in texts)
-        counts, edges = [], {}
-        for part in parts:
+        for part in dict.fromkeys(row["part"] for row in texts):
             for name in dict.fromkeys(row["model"] for row in texts if row["part"] == part):
                 here = _one_width(texts, name, part)
                 for group in text_rows.at_best(here, part).values():
-                    counts.append(len(group))
+                    groups.append(group)
                     edges[f"{name} {part}".strip()] = text_rows.edge(here, name, part)
-        return counts, edges
+    return cast("list[list[Row]]", groups), edges
+
+
+def _of_frontier(rows: list[FrontierRow]) -> tuple[list[list[Row]], dict[str, str]]:
+    groups: list[list[FrontierRow]] = []
+    edges = {}
+    for name, budgets in frontier(rows).items():
+        for budget, group in budgets.items():
+            groups.append(group)
+            edges[f"{name} {budget:.2g}"] = edge(rows, group)
+    return cast("list[list[Row]]", groups), edges
+
+
+def _seeds(rows: Sequence[Row], groups: Sequence[Sequence[Row]]) -> list[int]:
+    """Return the number of seeds of every group; without groups, of every model, task and part."""
+    if groups:
+        return [len(group) for group in groups]
     seeds: dict[tuple[object, ...], set[int]] = {}
     for row in rows:
         if "seed" in row:
@@ -88,7 +108,7 @@ def _groups(rows: Sequence[Row]) -> tuple[list[int], dict[str, str]]:
             seeds.setdefault(compared, set()).add(row["seed"])
     counts = [len(each) for each in seeds.values()]
     # runs that only choose a learning rate, and baselines without weights, have one seed by design
-    return [count for count in counts if count > 1] or counts, {}
+    return [count for count in counts if count > 1] or counts
 
 
 def _one_width(rows: Sequence[TextRow], name: str, part: str) -> list[TextRow]:

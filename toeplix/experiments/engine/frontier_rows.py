@@ -74,6 +74,27 @@ def frontier(rows: Sequence[FrontierRow]) -> Frontier:
     return found
 
 
+def tried_beside(rows: Sequence[FrontierRow], group: Sequence[FrontierRow]) -> dict[Point, float]:
+    """Return what was tried for the model and budget of a group, with the first of its seeds."""
+    row = group[0]
+    alike = [
+        each
+        for each in rows
+        if (each["model"], each["budget"], setting(each))
+        == (row["model"], row["budget"], setting(row))
+    ]
+    return point_levels(alike, min(each["seed"] for each in group))
+
+
+def edge(rows: Sequence[FrontierRow], group: Sequence[FrontierRow]) -> str:
+    """Return where a group's learning rate lies among those tried at its width."""
+    tried = tried_beside(rows, group)
+    width = group[0]["dim"]
+    return tuning.edge(
+        {point.rate: level for point, level in tried.items() if point.width == width}
+    )
+
+
 def with_seeds(best: Frontier, seeds: Collection[int]) -> Frontier:
     """Return the rows of some seeds; budgets without all of them are left out."""
     found: Frontier = {}

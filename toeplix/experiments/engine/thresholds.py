@@ -21,7 +21,7 @@ class Threshold(float):
 
 SIMILAR_LOSS = Threshold(
     0.02,
-    "C1: nats by which a loss may be higher and still count as at most the other",
+    "C1, C2: nats by which a loss may be above (C1) or below (C2) another one that it counts as equal to",
     "No number of seeds shows equality, so there must be a margin. 0.02 nats are 2% in perplexity; the "
     "standard deviation of one model's loss over seeds is 0.005 to 0.06 at scale laptop.",
 )
@@ -57,7 +57,7 @@ PERFECT_ACCURACY = Threshold(
 )
 CLAIMED_FLOPS_RATIO = Threshold(
     0.5,
-    "C10c: FLOPs of TMM over those of the other model",
+    "C10c, C10d: FLOPs of TMM over those of the other model",
     "The paper's text: half to an eighth.",
 )
 EQUAL_AREAS = Threshold(

@@ -27,12 +27,12 @@ class Comparison:
     bound: float = 0.0
     above: bool = False
     unit: str = ""
-    control: str = (
-        ""  # why the model that is compared with counts as not trained; empty if it is trained
-    )
+    # why the model that is compared with counts as not trained; empty if it is trained
+    control: str = ""
+    detail: str = ""  # what stands beside the number where all numbers are listed
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.number}"
+        return f"{self.name}: {self.number}" + (f" ({self.detail})" if self.detail else "")
 
     @property
     def number(self) -> str:
