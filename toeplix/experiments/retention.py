@@ -4,13 +4,14 @@ An encoder is frozen (untrained, trained on the next token, or trained on copyin
 trained to reconstruct the text from one hidden state. Matched protocol: all architectures have the same
 decoder, token position, embedding (the encoder's own) and recipe, and hidden states are normalised to one
 size. As published: token position, embedding, decoder, batch size and learning rate differ between
-architectures. Controls: no hidden state, and the hidden state of another text. "Bits kept" is the loss of
-a decoder without the hidden state minus the loss of a decoder with it, in bits per token. Encoders are
+architectures. Controls: no hidden state, the hidden state of another text, and that of an encoder which
+was trained together with a decoder: decoders that cannot read it decide nothing. "Bits kept" is the loss
+of a decoder without the hidden state minus the loss of a decoder with it, in bits per token. Encoders are
 trained at their own best learning rate, which the part "encoder" chooses by their loss on language. At
 scale desk the learning rates of decoders are tuned too, for every encoder on other validation text, and
 there is what decides the claim: Hyena, Mamba 2 and that of the paper's two models whose encoder has the
-lower loss, untrained and trained on language, under the matched protocol, and decoders without a hidden
-state.
+lower loss, untrained and trained on language, under the matched protocol, and the controls without a
+hidden state and with that of an autoencoder.
 """
 
 import math
@@ -18,37 +19,42 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NotRequired
+from typing import Any
 
 from toeplix.experiments.engine import (
     accuracies,
     encoders,
     intervals,
     models,
+    retention_verdicts,
     style,
     task_training,
     task_tuning,
     tuning,
 )
-from toeplix.experiments.engine.claims import Verdict
-from toeplix.experiments.engine.encoders import ENCODER, Case
+from toeplix.experiments.engine.encoders import AUTOENCODER, ENCODER, Case
 from toeplix.experiments.engine.models import MODELS, Settings
+from toeplix.experiments.engine.retention_verdicts import (
+    COMPARED_TRAININGS,
+    MORE,
+    RAISES,
+    RIVALS,
+    TMM,
+    RetentionRow,
+    alike,
+    best_tmm,
+    chosen,
+    control_losses,
+)
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
-from toeplix.experiments.engine.thresholds import newest_bigram
-from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C9",), False
 COST = "15 minutes on two cores with --jobs 2; at scale desk 80 minutes"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama", "window")
 COMPARED = {name: MODELS[name] for name in NAMES}
-TRAININGS = ("untrained", "language", "copy")
-TMM = ("paper flat", "paper 4 heads")
-RIVALS = ("hyena", "mamba2")
-# parts of C9: whose loss training lowers ("": the better of TMM), and below whose loss TMM's is
-RAISES = {"C9a": "", "C9b": "hyena", "C9c": "mamba2"}
-MORE = {"C9d": "hyena", "C9e": "mamba2"}
+TRAININGS = (*COMPARED_TRAININGS, "copy")
 SIGNALS = ("none", "shuffled")  # of controls
 DECODER_RATES = {"desk": (1.6e-3, 4e-3, 1e-2)}  # other scales have the one of SIZES
 DECODER: dict[str, Any] = {"arch": "masked", "heads": 4}
@@ -79,18 +85,6 @@ SIZES: task_training.Sizes = {
 }  # fmt: skip
 
 
-class RetentionRow(task_training.LearningRow):
-    """Fields of a `Case` and the measurements of its decoder."""
-
-    lr: float
-    training: str
-    context: int
-    vocab: int
-    probe: dict[str, Any]
-    encoder_lr: float
-    tune_loss: NotRequired[float | None]
-
-
 def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
     """Return the runs that tune encoders, and the decoders of encoders whose rate is known."""
     found, rates = [], {}
@@ -100,7 +94,7 @@ def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
         scale = replace(
             scale, all_seeds=False
         )  # decoders are many: more seeds where three are too few
-    trainings, signals = (TRAININGS[:2], SIGNALS[:1]) if desk else (TRAININGS, SIGNALS)
+    trainings, signals = (COMPARED_TRAININGS, SIGNALS[:1]) if desk else (TRAININGS, SIGNALS)
     for name in (*TMM, *RIVALS) if desk else COMPARED:
         tried = encoder_rates(rows, name, first)
         grid = scale.rates or (models.published_rate(COMPARED[name]),)
@@ -126,6 +120,8 @@ def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
         if name == control:
             probes = [MATCHED | {"signal": signal} for signal in signals]
             several += [make(training="language", part="control", probe=each) for each in probes]
+            trained = {"training": AUTOENCODER, "encoder_lr": SIZES[scale.name]["lr"]}
+            several.append(make(part="control", **trained))
         for case in several:
             found += _tuned(case, scale, rows, tuning.seeds(scale, name in more))
         if name in PUBLISHED and not desk:
@@ -136,11 +132,11 @@ def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
 def _tuned(case: Case, scale: Scale, rows: list[RetentionRow], seeds: Sequence[int]) -> list[Case]:
     """Return a decoder at all learning rates with its seed, and at the best with all seeds."""
     grid = DECODER_RATES.get(scale.name, (case.lr,))
-    alike = _alike(rows, case.model, case.training, case.part, case.probe["signal"])
-    alike = [row for row in alike if row["encoder_lr"] == case.encoder_lr]
-    tried = {row["lr"]: tuning.level(row) for row in alike if row["seed"] == case.seed}
+    group = alike(rows, case.model, case.training, case.part, case.probe["signal"])
+    group = [row for row in group if row["encoder_lr"] == case.encoder_lr]
+    tried = {row["lr"]: tuning.level(row) for row in group if row["seed"] == case.seed}
     # a rate at which another seed diverged is given up for the next best
-    tried |= {row["lr"]: math.inf for row in alike if tuning.level(row) == math.inf}
+    tried |= {row["lr"]: math.inf for row in group if tuning.level(row) == math.inf}
     found = [replace(case, lr=lr) for lr in tuning.rates(grid, tried)]
     best = tuning.best(grid, tried)
     if best is not None:
@@ -160,7 +156,7 @@ def encoder_rates(rows: Sequence[RetentionRow], name: str, seed: int) -> dict[fl
 def _unsettled(scale: Scale, rows: list[RetentionRow]) -> set[str]:
     """Return the models of the parts of the claim that the scale's seeds leave undecided."""
     best = best_tmm(rows) or ""
-    groups = [chosen(rows, name, kind) for name in (best, *RIVALS) for kind in TRAININGS[:2]]
+    groups = [chosen(rows, name, kind) for name in (best, *RIVALS) for kind in COMPARED_TRAININGS]
     if not all(set(scale.seeds) <= {row["seed"] for row in group} for group in groups):
         return set()
     first = [row for row in rows if row["seed"] in scale.seeds]
@@ -195,7 +191,7 @@ def _published(scale: Scale, name: str, seed: int, rate: float) -> Case:
     )
 
 
-measure = encoders.measure
+measure, holds = encoders.measure, retention_verdicts.holds
 
 
 def figure(rows: list[RetentionRow], published: list[Row]) -> Figure:
@@ -215,7 +211,10 @@ def figure(rows: list[RetentionRow], published: list[Row]) -> Figure:
         if groups:
             vocab = groups[0][0]["vocab"]
             style.level(panel, 1 / vocab, f"uniform guess: {1 / vocab:.2g}")
-    text = "Reading a text from the last hidden state of a trained encoder."
+    text = "Reading a text from the last hidden state of a frozen encoder."
+    if able := list(control_losses(rows, "state", AUTOENCODER).values()):
+        level = statistics.fmean(able)
+        text += f" From that of an autoencoder, decoders read it with a loss of {level:.2f}."
     return style.compose(drawing, f"{text} {style.INTERVALS}")
 
 
@@ -234,32 +233,6 @@ def _means(axes: Axes, rows: list[RetentionRow], *, label: str, number: int) -> 
 
 def _by_model(rows: list[RetentionRow], part: str) -> Iterable[list[RetentionRow]]:
     return [chosen(rows, name, "language", part) for name in COMPARED]
-
-
-def chosen(
-    rows: list[RetentionRow], name: str, training: str, part: str = "matched"
-) -> list[RetentionRow]:
-    """Return the rows of decoders on an encoder, at the best of their learning rates."""
-    return tuning.at_best(_alike(rows, name, training, part))
-
-
-def _alike(
-    rows: list[RetentionRow], name: str, training: str, part: str, signal: str = "state"
-) -> list[RetentionRow]:
-    """Return rows that differ in seed and learning rate only."""
-    wanted = (name, training, part, signal)
-    return [
-        row
-        for row in rows
-        if (row["model"], row["training"], row["part"], row["probe"]["signal"]) == wanted
-    ]
-
-
-def control_losses(rows: list[RetentionRow], signal: str = "none") -> dict[int, float]:
-    """Return the losses of the control decoders (by default those without a hidden state), by seed."""
-    names = dict.fromkeys(row["model"] for row in rows if row["part"] == "control")
-    several = [_alike(rows, name, "language", "control", signal) for name in names]
-    return task_tuning.by_seed(tuning.at_best([row for each in several for row in each]), "loss")
 
 
 def table(rows: list[RetentionRow]) -> Table:
@@ -286,92 +259,3 @@ def table(rows: list[RetentionRow]) -> Table:
         line["accuracy"] = str(intervals.mean([row["accuracy"] for row in group]))
         found.append(line)
     return found
-
-
-def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
-    losses = {
-        (name, training): task_tuning.by_seed(chosen(rows, name, training), "loss")
-        for name in (*TMM, *RIVALS)
-        for training in TRAININGS[:2]
-    }
-    best = best_tmm(rows) or ""
-    if not all(losses.get((name, kind)) for name in (best, *RIVALS) for kind in TRAININGS[:2]):
-        return {}
-    control = _unread(rows) or _diverged(rows, best)
-    parts: dict[str, list[Comparison]] = {}
-    for part, which in RAISES.items():
-        name = which or best
-        less = intervals.difference(losses[name, "language"], losses[name, "untrained"])
-        said = f"loss of decoders on {name}, trained minus untrained"
-        parts[part] = [Comparison(name=said, interval=less, unit="nats", control=control)]
-    for part, other in MORE.items():
-        less = intervals.difference(losses[best, "language"], losses[other, "language"])
-        said, theirs = f"loss of decoders on {best} minus {other}", _theirs(rows, other)
-        parts[part] = [
-            Comparison(name=said, interval=less, unit="nats", control=control, detail=theirs)
-        ]
-    return decide(parts)
-
-
-def best_tmm(rows: list[RetentionRow]) -> str | None:
-    """Return the better of the paper's two models by the encoders' loss on the tuning half.
-
-    Rows of the first protocol have no such loss: the model whose decoders have the lower loss is taken.
-    The result is None until both are measured.
-    """
-    levels = {
-        name: [
-            tuning.level(row)
-            for row in rows
-            if (row["part"], row["model"]) == (ENCODER, name) and "tune_loss" in row
-        ]
-        for name in TMM
-    }
-    scores = {name: min(several) for name, several in levels.items() if several}
-    if not scores:
-        losses = {name: task_tuning.by_seed(chosen(rows, name, "language"), "loss") for name in TMM}
-        scores = {name: statistics.fmean(each.values()) for name, each in losses.items() if each}
-    return min(TMM, key=lambda name: scores[name]) if set(scores) == set(TMM) else None
-
-
-def _unread(rows: list[RetentionRow]) -> str:
-    """Return why decoders count as not trained, or nothing: they must be able to read a state.
-
-    The decoders of one of the compared encoders, in the mean over seeds, must read more than the newest
-    bigram. All decoders have one recipe.
-    """
-    nothing = control_losses(rows)
-    if not nothing:
-        return "there is no decoder without a hidden state to compare with"
-    without = statistics.fmean(nothing.values())
-    compared = [
-        task_tuning.by_seed(chosen(rows, name, training), "loss").values()
-        for name in (*TMM, *RIVALS)
-        for training in TRAININGS[:2]
-    ]
-    share = max(1 - statistics.fmean(losses) / without for losses in compared if losses)
-    least = newest_bigram(rows[0]["context"])
-    if share > least:
-        return ""
-    return f"the best decoder reads {share:.0%} of the bits of a text, two tokens have {least:.0%}"
-
-
-def _diverged(rows: list[RetentionRow], best: str) -> str:
-    """Return which decoders of the comparison diverged, or nothing: the others would be too good."""
-    for name in (best, *RIVALS):
-        for training in TRAININGS[:2]:
-            group = chosen(rows, name, training)
-            if count := sum(row["loss"] is None for row in group):
-                return f"{count} of {len(group)} decoders on {name} ({training}) diverged"
-    return ""
-
-
-def _theirs(rows: list[RetentionRow], other: str) -> str:
-    """Return the difference of losses under the paper's protocol, which is not matched, as text."""
-    here, there = (
-        task_tuning.by_seed(chosen(rows, name, "language", "as published"), "loss")
-        for name in ("paper 4 heads", other)
-    )
-    if not set(here) & set(there):
-        return ""
-    return f"as published, 4 heads: {intervals.difference(here, there)}"

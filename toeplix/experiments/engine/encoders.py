@@ -11,6 +11,7 @@ from toeplix.model import LanguageModel
 from toeplix.training.run import Run
 
 ENCODER = "encoder"  # part of the rows that tune the learning rate of an encoder
+AUTOENCODER = "autoencoder"  # the training of an encoder together with a decoder of the case's kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,7 @@ def _encoder_found(case: Case, work: Path) -> probing.ProbeFound:
 def trained_encoder(case: Case, work: Path) -> LanguageModel:
     """Return the encoder that is probed, with its trained weights."""
     from toeplix import build, load
+    from toeplix.tasks.probes import Autoencoder
 
     sizes = {"dim": case.dim, "depth": case.depth, "context": case.context, "vocab": case.vocab}
     if case.training == "untrained":
@@ -69,6 +71,11 @@ def trained_encoder(case: Case, work: Path) -> LanguageModel:
         model, _ = task_training.trained(task_training.Case(**twice), work)
         assert isinstance(model, LanguageModel)  # this task trains no autoencoder
         return model
+    if case.training == AUTOENCODER:
+        whole = vars(_encoder(case)) | {"task": "autoencode", "options": {"decoder": case.decoder}}
+        trained, _ = task_training.trained(task_training.Case(**whole), work)
+        assert isinstance(trained, Autoencoder)
+        return trained.encoder
     return load(text_runs.trained(_encoder_run(case, work), work) / "model")
 
 

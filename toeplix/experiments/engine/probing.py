@@ -32,6 +32,9 @@ class Probed(task_training.Recipe, Protocol):
     def probe(self) -> dict[str, Any]: ...
 
 
+EVALUATIONS = 20  # per decoder; the encoder has to read the validation batches, too
+
+
 class ProbeFound(TypedDict):
     """The measurements of one decoder on one encoder."""
 
@@ -70,7 +73,12 @@ def probed(
         for text in (val, tune)
     )
     found = task_training.fit(
-        model, case, lambda step: at(case.seed * 10**6 + step, train.tokens), held, tuned_on
+        model,
+        case,
+        lambda step: at(case.seed * 10**6 + step, train.tokens),
+        held,
+        tuned_on,
+        evaluations=EVALUATIONS,
     )
     measured: ProbeFound = {
         "loss": found["loss"],

@@ -188,7 +188,9 @@ def network(case: Case) -> Network:
 
     torch.manual_seed(case.seed)
     if TASKS[case.task].auto:
-        return probes.autoencoder(case.record, **case.options)
+        options = dict(case.options)
+        own = options.pop("decoder", case.settings)  # the settings of the decoder
+        return probes.autoencoder(case.record, replace(case, settings=own).record, **options)
     return build(case.record)
 
 

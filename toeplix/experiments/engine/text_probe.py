@@ -20,7 +20,13 @@ from toeplix.checkpoint import is_checkpoint
 from toeplix.config import Model
 from toeplix.data import Store
 from toeplix.experiments import retention
-from toeplix.experiments.engine import intervals, probing, rows, task_tuning
+from toeplix.experiments.engine import (
+    intervals,
+    probing,
+    retention_verdicts,
+    rows,
+    task_tuning,
+)
 from toeplix.experiments.engine.collect import results_file
 from toeplix.experiments.engine.report import reported
 from toeplix.files import read_json
@@ -226,15 +232,15 @@ def beside(results: Path, scale: str = "laptop") -> list[ProbeLine]:
     file = results_file("retention", scale, results)
     with rows.interpreting(file):
         measured, _ = reported("retention", scale, results)
-        return _compared(cast("list[retention.RetentionRow]", measured))
+        return _compared(cast("list[retention_verdicts.RetentionRow]", measured))
 
 
-def _compared(measured: list[retention.RetentionRow]) -> list[ProbeLine]:
-    without_state = retention.control_losses(measured)
+def _compared(measured: list[retention_verdicts.RetentionRow]) -> list[ProbeLine]:
+    without_state = retention_verdicts.control_losses(measured)
     found: list[ProbeLine] = []
     for name in retention.COMPARED:
         for training in retention.TRAININGS:
-            group = retention.chosen(measured, name, training)
+            group = retention_verdicts.chosen(measured, name, training)
             losses = task_tuning.by_seed(group, "loss")
             if not set(losses) & set(without_state):
                 continue
