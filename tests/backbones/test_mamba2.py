@@ -4,8 +4,8 @@ from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 
 from tests.models import small
 from toeplix import build
-from toeplix.backbones.huggingface import CHUNK
-from toeplix.backbones.mamba2 import CpuMixer, scan
+from toeplix.backbones.mamba2 import CPU_CHUNK as CHUNK
+from toeplix.backbones.mamba2 import KERNEL_CHUNK, CpuMixer, scan
 
 TIMES = (1, 2, 15, 16, 17, 31, 32, 33, 64, 65, 77)
 
@@ -83,6 +83,13 @@ def test_other_dtypes_are_left_to_hugging_face(monkeypatch, dtype):
         model.float().encode(torch.zeros(1, 4, dtype=torch.long))
     with pytest.raises(TypeError):
         model.encode(torch.zeros(1, 4, dtype=torch.long))
+
+
+def test_chunks_are_those_of_the_device():
+    model = build(small("mamba2", vocab=50, context=16, dim=16, depth=1))
+    mixer = model.backbone.layers[0].mixer
+    assert mixer.chunk_size == CHUNK
+    assert mixer.to("meta").chunk_size == KERNEL_CHUNK
 
 
 def test_classes_are_exchanged_after_weights_are_drawn(monkeypatch):
