@@ -216,7 +216,8 @@ class Training:
             if logs:
                 logs.close()
         self._finish()
-        if asked:  # in the last step: who trains several runs must not begin the next
+        (asking,) = self.processes.total(bool(asked))
+        if asking:  # in the last step: who trains several runs must not begin the next
             raise Stopped(f"stopped after the last step; {self.folder} is complete")
 
     def _step(self, asked: list[int]) -> bool:
