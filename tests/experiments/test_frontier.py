@@ -148,16 +148,58 @@ def test_a_control_below_a_bigram_model_decides_nothing():
     assert frontier.holds(searched({"hyena": 3.0}))["C1a"].kind == "control not trained"
 
 
-def test_a_run_that_diverged_at_any_budget_decides_nothing():
-    rows = searched({"hyena": -1.0})
-    best = frontier.frontier(rows)["paper flat"][BUDGETS[0]]
-    lost = [row | {"loss": None} if row in best[:1] else row for row in rows]
-    found = frontier.holds(lost)
-    assert found["C1a"].kind != "control not trained", "at the largest budget all ended"
-    tmm = "paper flat" if "paper flat" in found["C1a"].reason else "paper 4 heads"
-    best = frontier.frontier(rows)[tmm][BUDGETS[0]]
-    lost = [row | {"loss": None} if row in best[:1] else row for row in rows]
-    assert "diverged" in frontier.holds(lost)["C1c"].reason
+def test_where_a_seed_diverged_the_next_best_is_repeated():
+    rows = searched({"hyena": 0.2, "mamba2": 0.2})
+    first = frontier.frontier(rows)["hyena"][BUDGETS[2]]
+    lost = {"loss": None, "tune_loss": None}
+    rows = [row | lost if row == first[-1] else row for row in rows]
+    assert BUDGETS[2] not in frontier.frontier(rows)["hyena"], "its next best has one seed yet"
+    assert frontier.holds(rows) == {}
+    for _ in range(30):
+        known = {stored.key(_fields(row)) for row in rows}
+        cases = [
+            case
+            for case in frontier.cases(DESK, rows)
+            if stored.key(stored.record(case)) not in known
+        ]
+        if not cases:
+            break
+        rows += [simulated(case, 0.2) for case in cases]
+    second = frontier.frontier(rows)["hyena"][BUDGETS[2]]
+    assert {row["seed"] for row in second} == {0, 1, 2}
+    assert frontier_rows.point_of(second[0]) != frontier_rows.point_of(first[0])
+    assert all(verdict.kind == "holds" for verdict in frontier.holds(rows).values())
+    lines = [line for line in frontier.table(rows) if line["model"] == "hyena"]
+    assert [line["diverged"] for line in lines] == ["", "", 1]
+
+
+def test_a_search_that_has_not_ended_decides_nothing(rows):
+    """The best of Mamba 2 at the largest budget is not repeated with all seeds yet."""
+    best = frontier.frontier(rows)["mamba2"][BUDGETS[2]]
+    some = [row for row in rows if row not in best[1:]]
+    assert frontier.holds(some) == {}
+    assert list(frontier.frontier(some)["mamba2"]) == list(BUDGETS[:2])
+
+
+def test_learning_rates_and_widths_are_chosen_on_other_documents(rows):
+    """Reported losses do not choose: with any others, the same points are the best."""
+    other = [row | {"loss": row["lr"] * row["dim"]} for row in rows]
+    points = [
+        {
+            name: [frontier_rows.point_of(group[0]) for group in budgets.values()]
+            for name, budgets in frontier.frontier(each).items()
+        }
+        for each in (rows, other)
+    ]
+    assert points[0] == points[1]
+
+
+def test_the_table_says_where_the_ladder_ends(rows):
+    lines = [line for line in frontier.table(rows) if line["model"] == "hyena"]
+    assert {line["width, among those tried"] for line in lines} == {"inside"}
+    narrow = [row for row in rows if row["dim"] >= BEST[row["budget"]]]
+    lines = [line for line in frontier.table(narrow) if line["model"] == "hyena"]
+    assert {line["width, among those tried"] for line in lines} == {"lowest"}
 
 
 def test_losses_at_a_time_between_budgets():
@@ -214,6 +256,10 @@ def test_rates_that_are_nearly_the_same_count_once():
     found = search(LADDER, GRID, Point(64, 0.01), levels)
     assert Point(64, 0.0102) in found.needed
     assert Point(64, 0.01) not in found.needed
+
+
+def test_widths_beside_the_ladder_do_not_count():
+    assert found_by(bowl, Point(32, 0.02), {Point(48, 0.01): -1.0}) == Point(64, 0.01)
 
 
 def test_at_the_ends_of_the_ladder_and_with_one_rate():

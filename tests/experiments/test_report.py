@@ -65,7 +65,8 @@ def test_the_first_table_is_sorted_by_verdict_and_links_to_sections():
         said[part] = {"laptop": Verdict(kind=kind, number="1 ± 2", reason="so", ours="a | b")}
     said["C1d"]["desk"] = Verdict(kind="fails", number="3 ± 1", reason="more", ours="c")
     said["C2a"] = {}
-    lines = overview(said, lambda name, scale: scale == "laptop" and name == "window")[2:]
+    is_old = lambda name, scale: scale == "laptop" and name == "window"  # noqa: E731
+    lines = overview(said, is_old)[2:]
     words = [next(each for each in (*KINDS, NOT_YET) if f"**{each}**" in line) for line in lines]
     assert words == sorted(words, key=[*KINDS, NOT_YET].index)
     (first,) = [line for line in lines if line.startswith("| [C1d](#c1)")]
@@ -74,7 +75,8 @@ def test_the_first_table_is_sorted_by_verdict_and_links_to_sections():
     assert len(old) == 3
     assert all(f"**{NOT_YET}** (laptop: first protocol) |  |" in each for each in old)
     conditions = lambda name, scale: [f"seeds: {len(name)}"]  # noqa: E731
-    document = "\n".join(sections(said, conditions, lambda name: name != "complexity"))
+    document = "\n".join(sections(said, is_old, conditions, lambda name: name != "complexity"))
+    assert f"| C3a | {CLAIMS['C3'].parts['C3a'].text} | laptop | **{NOT_YET}** |" in document
     assert "`toeplix experiment run training --scale desk --corpus PATH`" in document
     assert "`toeplix experiment run complexity --scale laptop`" in document
     assert all(f"### {claim}\n" in document for claim in CLAIMS)
@@ -118,6 +120,18 @@ def test_rows_of_the_first_protocol_decide_nothing(tmp_path):
         (claim,) = (each for each in table(tmp_path, tmp_path)["claims"] if each["name"] == "C6a")
         assert [each["word"] for each in claim["ours"]] == [kind], "in the explorer too"
     assert "first protocol" not in verdict.reason
+
+
+def test_useless_rows_are_told_with_their_file(tmp_path):
+    file = results_file("frozen", "desk", tmp_path)
+    file.parent.mkdir()
+    lines = [
+        json.dumps({"case": row | {"protocol_version": "x"}, "found": {}}) + "\n"
+        for row in both("paper", 4.5)
+    ]
+    file.write_text("".join(lines))
+    with pytest.raises(ValueError, match=r"frozen.desk\.jsonl"):
+        report.reported_scales("frozen", tmp_path)
 
 
 def test_rows_of_the_first_protocol_are_not_shown_beside_others(tmp_path):

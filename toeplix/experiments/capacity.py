@@ -272,7 +272,10 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
         accuracies.draw(place, some, title=title)
         accuracies.reference(place, some)
     text = "Accuracy of reconstructing a text from one state, each model at its best learning rate."
-    return style.compose(drawing, f"{text} {style.INTERVALS}")
+    kinds = {"frozen": "at noise", "ones": "at ones"}
+    known = {group[0]["model"].split()[0] for group in frozen}
+    words = [f'"{kind}": filters frozen {how}.' for kind, how in kinds.items() if kind in known]
+    return style.compose(drawing, " ".join([text, style.INTERVALS, accuracies.SHIFTED, *words]))
 
 
 def table(rows: list[TaskRow]) -> Table:

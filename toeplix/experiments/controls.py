@@ -43,6 +43,12 @@ HYENAS: dict[str, tuple[Settings, dict[str, Any]]] = {
 SIZES: dict[str, dict[str, Any]] = {
     "desk": {"steps": 600, "warmup": 30, "tuning": 1.0, "max_seeds": 3}
 }
+CHANGED = (
+    "A number with an arrow lies beyond the panel. + init: matrices initialised as N(0, 1/fan_in) and "
+    "embeddings as N(0, 1), not as N(0, 0.02^2); + beta2: of AdamW, 0.999 without; + warmup: "
+    f"{TIMES} times as long; + batch: {TIMES} times as large, for the same number of tokens; + all: "
+    "initialisation, beta2 of 0.98 and warmup together; + features: of Hyena's filters, 9 without."
+)
 Changes = dict[str, dict[str, Any]]  # fields of the case, by the name of the change
 
 
@@ -130,7 +136,7 @@ def table(rows: list[TextRow]) -> list[dict[str, object]]:
 def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     drawing, axes = style.panels(1, width=6.4, height=4.6)
     curves.ends(axes[0], dict(sorted(at_best(rows).items())))
-    return curves.compose(drawing)
+    return curves.compose(drawing, more=[CHANGED])
 
 
 def holds(rows: list[TextRow]) -> dict[str, Verdict]:

@@ -83,7 +83,7 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
 
     by_label = groups(rows)
     wide = min(PLOTTED_LAYERS, max(len(first_heads(group[0])) for group in by_label.values()))
-    drawing = style.canvas(wide + 1, len(by_label), width=1.9, height=1.45)
+    drawing = style.canvas(wide + 1, len(by_label), width=1.9, height=1.6)
     ratios = [1.0] * wide + [1.5]
     axes = drawing.subplots(len(by_label), wide + 1, squeeze=False, width_ratios=ratios)
     for line, (name, group) in zip(axes, by_label.items(), strict=True):
@@ -91,6 +91,7 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
         for panel in line[:wide]:
             panel.set_xticks([])
             panel.set_yticks([])
+        titles = _layer_names(filters)
         for number, entry in enumerate(filters[:wide]):
             kernel = torch.tensor(entry["taps"], dtype=torch.float64)
             most = float(kernel.abs().quantile(0.98)) or float(kernel.abs().max()) or 1.0
@@ -98,47 +99,65 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
             line[number].imshow(
                 shown, cmap=COLOURS, vmin=-1, vmax=1, rasterized=True, interpolation="antialiased"
             )
-            line[number].set_title(f"layer {number + 1}", fontsize=style.MIN_POINTS)
-        words: dict[str, Any] = {
-            "rotation": 0,
-            "ha": "right",
-            "va": "center",
-            "fontsize": style.MIN_POINTS,
-        }
-        line[0].set_ylabel(name.replace(", ", "\n"), **words)
+            line[number].set_title(titles[number], fontsize=style.MIN_POINTS)
+            line[number].set_xlabel("input position", fontsize=style.MIN_POINTS)
+        line[0].set_ylabel("output position", fontsize=style.MIN_POINTS)
+        words: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (-18, 0), "color": "black"}
+        words |= {"ha": "right", "va": "center", "outside": True}
+        style.word(line[0], (0, 0.5), name.replace(", ", "\n"), **words)
         _energy(line[wide], group)
     shades = ScalarMappable(Normalize(-1, 1), COLOURS)
     bar = drawing.colorbar(shades, ax=axes[:, :wide], location="bottom", shrink=0.5, aspect=40)
     bar.set_label("tap / 98% quantile of |taps|", fontsize=style.TITLE_POINTS)
     bar.ax.tick_params(labelsize=style.MIN_POINTS)
-    axes[-1][wide].set_xlabel("lag / n", fontsize=style.TITLE_POINTS)
+    bar.set_ticks([-1, -0.5, 0, 0.5, 1])
     caption = (
         "Left: filters of one model each (first seed; of heads, the first) as lower-triangular "
-        "matrices, in autoencoders those of the decoder first; taps beyond the colour bar are clipped. "
-        "Right: cumulative energy of the taps by lag, mean over filters and seeds; dotted: energy "
-        f"spread evenly, grey: the newest 1/{NEWEST_DIVISOR} of the taps."
+        "matrices; taps beyond the colour bar are clipped. Right: cumulative energy of the taps by lag, "
+        "mean over filters and seeds (of autoencoders, encoder and decoder), with 95% t intervals over "
+        f"seeds; dotted: energy spread evenly, grey: the newest 1/{NEWEST_DIVISOR} of the taps."
     )
     return style.compose(drawing, caption, axes=[axes[0][0]])
 
 
+def _layer_names(filters: list[FilterEntry]) -> list[str]:
+    """Return names of the layers of filters, with the side of an autoencoder's; layers count from 1."""
+    layers = [entry["layer"] for entry in filters]
+    sides = [next((side for side in SIDES if name.startswith(side)), "") for name in layers]
+    return [
+        f"{side} layer {sides[:number].count(side) + 1}".strip()
+        for number, side in enumerate(sides)
+    ]
+
+
 def _energy(axes: Axes, group: list[FilterRow]) -> None:
-    """Plot the cumulative share of the energy by lag: mean and interval over seeds."""
+    """Plot the cumulative share of the energy by lag, of each side of an autoencoder."""
+    axes.axvspan(0, 1 / NEWEST_DIVISOR, color="0.85", linewidth=0)
+    axes.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.9, linestyle=":")
+    sides = [side for side in SIDES if _of_side(group[0], side)] or [""]
+    for number, (side, colour) in enumerate(zip(sides, style.OTHERS, strict=False)):
+        _energy_of_side(axes, group, side, colour)
+        how: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (-3, 3 + 10 * number)}
+        style.word(axes, (1.0, 0.0), side, ha="right", color=colour, **how)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.02)
+    style.finish(axes, x="lag / n", y="cumulative\nenergy")
+
+
+def _energy_of_side(axes: Axes, group: list[FilterRow], side: str, colour: str) -> None:
+    """Plot the mean over filters and seeds, and its interval over seeds."""
     curves = []
     for row in group:
-        taps = torch.tensor([entry["taps"] for entry in row["filters"]], dtype=torch.float64)
+        entries = _of_side(row, side)
+        taps = torch.tensor([entry["taps"] for entry in entries], dtype=torch.float64)
         shares = (taps**2).cumsum(-1) / (taps**2).sum(-1, keepdim=True)
         curves.append(shares.mean(0).tolist())
     means = [intervals.mean(each) for each in zip(*curves, strict=True)]
     places = [(lag + 1) / len(means) for lag in range(len(means))]
-    axes.axvspan(0, 1 / NEWEST_DIVISOR, color="0.85", linewidth=0)
-    axes.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.9, linestyle=":")
-    axes.plot(places, [each.value for each in means], color="#0072b2", linewidth=1.2)
+    axes.plot(places, [each.value for each in means], color=colour, linewidth=1.2)
     if len(curves) >= style.MIN_SEEDS:
         low, high = [max(0, each.low) for each in means], [min(1, each.high) for each in means]
-        axes.fill_between(places, low, high, color="#0072b2", alpha=0.15, linewidth=0)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.02)
-    style.finish(axes, x="", y="energy")
+        axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def recency(rows: list[FilterRow], side: str = "") -> dict[int, float]:

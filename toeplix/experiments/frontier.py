@@ -15,6 +15,7 @@ hybrid.
 """
 
 import functools
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +48,7 @@ from toeplix.experiments.engine.frontier_rows import (
     point_of,
     setting,
     tried_beside,
+    width_edge,
     with_seeds,
 )
 from toeplix.experiments.engine.models import MODELS, model, published_rate
@@ -172,10 +174,12 @@ def figure(rows: list[FrontierRow], published: list[Row]) -> Figure:
         _lines(place, best, cost)
         _all_runs(place, rows, best, cost)
         style.log_ticks(place)
+        _names(place, best, cost)
         style.finish(place, x=label, y=curves.LOSS, title=f"by {label.partition(' (')[0]}")
     text = (
-        "Loss of each model at its best width and learning rate for three budgets of FLOPs; the width "
-        "is written beside the largest. Pale dots are the other widths and rates that were tried."
+        "Loss of each model at its best width and learning rate, for every budget of FLOPs whose search "
+        "has ended; the width is written beside each model's largest. Pale dots are the other widths and "
+        "rates that were tried. A loss with an arrow lies above the panel."
     )
     return style.compose(drawing, f"{text} {style.INTERVALS}")
 
@@ -187,9 +191,6 @@ def _lines(axes: Axes, best: Frontier, cost: Callable[[FrontierRow], float]) -> 
             statistics.fmean(map(cost, group)): group for group in budgets.values() if losses(group)
         }
         means = [intervals.mean(list(losses(group).values())) for group in known.values()]
-        bars = [
-            (each.high - each.low) / 2 if each.dof >= style.MIN_SEEDS - 1 else 0 for each in means
-        ]
         values = [each.value for each in means]
         own: dict[str, Any] = {
             "markersize": 4.5,
@@ -197,17 +198,44 @@ def _lines(axes: Axes, best: Frontier, cost: Callable[[FrontierRow], float]) -> 
             "elinewidth": 0.9,
             **looks[name],
         }
-        axes.errorbar(list(known), values, yerr=bars, label=name, **own)
-        if known:
-            place, group = list(known.items())[-1]
-            words: dict[str, Any] = {"xytext": (4, -3), "color": looks[name]["color"]}
-            style.word(axes, (place, values[-1]), str(group[0]["dim"]), **words)
+        axes.errorbar(list(known), values, yerr=curves.bars(means), label=name, **own)
+    most = max(map(len, best.values()), default=0)
+    full = [name for name, budgets in best.items() if len(budgets) == most]
+    shown = [_mean(group) for name in full for group in best[name].values() if losses(group)]
+    if shown:
+        margin = 0.08 * (max(shown) - min(shown)) + 1e-3
+        axes.set_ylim(min(shown) - margin, max(shown) + margin)
+
+
+def _mean(group: Sequence[FrontierRow]) -> float:
+    return statistics.fmean(losses(group).values())
+
+
+def _names(axes: Axes, best: Frontier, cost: Callable[[FrontierRow], float]) -> None:
+    """Write the width beside each model's largest budget, and the losses that lie above the panel."""
+    looks, top = style.looks(best), axes.get_ylim()[1]
+    inside = []
+    for name, budgets in best.items():
+        known = [group for group in budgets.values() if losses(group)]
+        for group in known:
+            point = statistics.fmean(map(cost, group)), _mean(group)
+            if point[1] > top:
+                how: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "xytext": (6, -9)}
+                how["color"] = looks[name]["color"]
+                text = f"{point[1]:.2f} \N{UPWARDS ARROW}"
+                style.word(axes, (point[0], 1.0), text, **how)
+            elif group is known[-1]:
+                inside.append((point, str(group[0]["dim"]), looks[name]["color"]))
+    style.names(axes, inside)
 
 
 def _all_runs(
     axes: Axes, rows: list[FrontierRow], best: Frontier, cost: Callable[[FrontierRow], float]
 ) -> None:
-    """Plot what else was tried, as far as it lies within the range of the frontier."""
+    """Plot what else was tried, as far as it lies within the range of the frontier.
+
+    Right of it there is room for the names of the last points.
+    """
     looks = style.looks(best)
     bottom, top = axes.get_ylim()
     for row in rows:
@@ -219,6 +247,9 @@ def _all_runs(
             }
             axes.plot(cost(row), row["loss"], ".", **dot)
     axes.set_ylim(bottom, top)
+    axes.set_xscale("log")
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right * (right / left) ** 0.08)
 
 
 def table(rows: list[FrontierRow]) -> Table:
@@ -237,12 +268,14 @@ def table(rows: list[FrontierRow]) -> Table:
                     "model": name,
                     "FLOPs": f"{budget:.2g}",
                     "width": row["dim"],
-                    "widths tried": len({point.width for point in tried}),
+                    "width, among those tried": width_edge(rows, group),
+                    "widths and rates tried": len(tried),
+                    "diverged": sum(level == math.inf for level in tried.values()) or "",
                     "parameters": f"{row['parameters']:,}",
                     "tokens per parameter": f"{text_rows.tokens_per_parameter(row):.1f}",
-                    "time": f"{COSTS[curves.TIME](row):,.0f}",
+                    "time": f"{statistics.fmean(map(COSTS[curves.TIME], group)):,.0f}",
                     "learning rate": f"{row['lr']:g}",
-                    "among those tried": edge(rows, group),
+                    "learning rate, among those tried": edge(rows, group),
                     "seeds": len(group),
                     "loss": str(intervals.mean(values)) if values else "diverged",
                     "exponent of FLOPs": exponent(budgets) if budget == max(budgets) else "",
@@ -267,7 +300,10 @@ def _judged(best: Frontier) -> dict[str, Verdict]:
     parts: dict[str, list[Comparison]] = {}
     for part in ("C1a", "C1b"):
         other = RIVALS[part]
-        difference = intervals.difference(losses(last[tmm]), losses(last[other]))
+        here, there = losses(last[tmm]), losses(last[other])
+        if not set(here) & set(there):
+            return {}
+        difference = intervals.difference(here, there)
         name = f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}"
         parts[part] = [_compared(name, difference, [last[tmm]], [last[other]])]
     other = RIVALS["C1c"]

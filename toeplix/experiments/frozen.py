@@ -50,7 +50,9 @@ table = curves.table
 
 
 def figure(rows: list[TextRow], published: list[Row]) -> Figure:
-    return curves.pair(rows, published, "trained and frozen filters")
+    order = list(COMPARED)
+    ordered = sorted(rows, key=lambda row: order.index(row["model"]))
+    return curves.pair(ordered, published, "trained and frozen filters")
 
 
 def holds(rows: list[TextRow]) -> dict[str, Verdict]:

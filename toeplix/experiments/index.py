@@ -36,6 +36,7 @@ from toeplix.experiments.engine.verdicts import Comparison, counted, decide, unt
 
 CLAIMS, MEASURES_TIME = ("C15", "C16"), False
 COST = "15 minutes on two cores with --jobs 2, at scale desk an hour; others reuse its models"
+COLUMN = 0.015  # values of -index / (n - 1) less than this apart are drawn above each other
 
 
 def cases(scale: Scale, rows: list[FilterRow]) -> list[Case]:
@@ -129,17 +130,24 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
                 for entry in row["filters"]
                 if entry["index"] is not None and entry["part"] == part
             ]
-            lines[f"{name} {part}".strip()] = known, group[0]["context"]
-    _dots(axes[0], lines, title="certified", filled=True)
+            lines[_line_name(name, part)] = known, group[0]["context"]
+    _dots(axes[0], lines, title="measured here", filled=True)
     if published:
         theirs = {
-            row["label"]: ([-v / (row["context"] - 1) for v in row["indices"]], row["context"])
+            _line_name(
+                f"{row['task']}, d={row['dim']}",
+                row["label"] if row["task"] == "autoencoder" else "",
+            ): ([-v / (row["context"] - 1) for v in row["indices"]], row["context"])
             for row in published
         }
         _dots(axes[1], theirs, title="published (computed with a sign error)", filled=False)
+        limits = [limit for panel in axes for limit in panel.get_xlim()]
+        for panel in axes:
+            panel.set_xlim(min(limits), max(limits))
     caption = (
-        "Minus the index over n - 1 of every filter (dots, all seeds), with the median (bar); n is the "
-        "context. Grey: 95% of filters of white noise, mean and two standard deviations."
+        "Minus the index over n - 1 of every filter (dots, all seeds; many of about one value form a "
+        "column), with the median (bar); n is the context. Grey: 95% of filters of white noise, mean and "
+        "two standard deviations."
     )
     return style.compose(drawing, caption)
 
@@ -147,11 +155,11 @@ def figure(rows: list[FilterRow], published: list[Row]) -> Figure:
 def _dots(
     axes: Axes, lines: dict[str, tuple[list[float], int]], *, title: str, filled: bool
 ) -> None:
-    """Plot one line of dots for each name, spread so that equal values stay visible."""
+    """Plot one line of dots for each name; dots of about one value form a column."""
     for place, (values, context) in enumerate(lines.values()):
-        spread = [place + 0.5 * ((number * 0.618) % 1 - 0.5) for number in range(len(values))]
+        spread = [place + each for each in _columns(values)]
         face = "#0072b2" if filled else "none"
-        dots: dict[str, Any] = {"markersize": 4, "alpha": 0.7, "markeredgewidth": 0.8}
+        dots: dict[str, Any] = {"markersize": 3, "alpha": 0.6, "markeredgewidth": 0.7}
         axes.plot(values, spread, "o", color="#0072b2", markerfacecolor=face, **dots)
         if values:
             axes.plot([statistics.median(values)] * 2, [place - 0.35, place + 0.35], color="black")
@@ -159,6 +167,22 @@ def _dots(
     axes.set_yticks(range(len(lines)), list(lines))
     axes.set_ylim(len(lines) - 0.5, -0.5)
     style.finish(axes, x="-index / (n - 1)", y="", title=title)
+
+
+def _line_name(name: str, part: str) -> str:
+    """Return the name of a line of dots, in two lines if it is long."""
+    ours = name.replace(", our init", ",\nthis library's initialisation")
+    return ours + f",\n{part}" * bool(part)
+
+
+def _columns(values: list[float]) -> list[float]:
+    """Return heights of dots between -0.4 and 0.4: those of about one value are above each other."""
+    keys = [round(value / COLUMN) for value in values]
+    step = min(0.12, 0.8 / max(map(keys.count, keys), default=1))
+    return [
+        step * (keys[:number].count(key) - (keys.count(key) - 1) / 2)
+        for number, key in enumerate(keys)
+    ]
 
 
 def _band(axes: Axes, context: int, place: float) -> None:

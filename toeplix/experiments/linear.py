@@ -98,7 +98,14 @@ table = curves.table
 
 
 def figure(rows: list[TextRow], published: list[Row]) -> Figure:
-    return curves.pair(rows, published, "linear attention")
+    order = list(COMPARED)
+    shown = [
+        row if row["part"] != HALF else row | {"part": "", "model": f"{row['model']}, {HALF}"}
+        for row in sorted(rows, key=lambda row: (order.index(row["model"]), row["part"]))
+    ]
+    half = f"Runs in {HALF} have the best learning rate of linear elu."
+    more = [half] if any(row["part"] == HALF for row in rows) else []
+    return curves.pair(shown, published, "linear attention", more=more)
 
 
 def holds(rows: list[LinearRow]) -> dict[str, Verdict]:

@@ -104,7 +104,7 @@ def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
         ]
         rates[name] = tuning.best(grid, tried)
     known = {name: rate for name, rate in rates.items() if rate is not None}
-    control = "toeplitz"  # the encoder of decoders without its state, whose weights do not matter
+    control = "toeplitz"  # the encoder of the decoders without a state, and the autoencoder's
     if desk:
         better = best_tmm(rows)
         if better is None or len(known) < len(rates):
@@ -112,8 +112,6 @@ def cases(scale: Scale, rows: list[RetentionRow]) -> list[Case]:
         control = better
         known = {name: rate for name, rate in known.items() if name in (control, *RIVALS)}
     more = _unsettled(scale, rows)
-    if more:
-        more.add(control)
     for name, rate in known.items():
         make = partial(_case, scale, name, seed=first, encoder_lr=rate)
         several = [make(training=training) for training in trainings]
@@ -140,7 +138,10 @@ def _tuned(case: Case, scale: Scale, rows: list[RetentionRow], seeds: Sequence[i
     found = [replace(case, lr=lr) for lr in tuning.rates(grid, tried)]
     best = tuning.best(grid, tried)
     if best is not None:
-        found += [replace(case, lr=best, seed=seed) for seed in seeds if seed != case.seed]
+        # what is measured stays a case of the experiment
+        measured = sorted(row["seed"] for row in group if row["lr"] == best)
+        every = dict.fromkeys((*seeds, *measured))
+        found += [replace(case, lr=best, seed=seed) for seed in every if seed != case.seed]
     return found
 
 
@@ -195,22 +196,24 @@ measure, holds = encoders.measure, retention_verdicts.holds
 
 
 def figure(rows: list[RetentionRow], published: list[Row]) -> Figure:
-    drawing, axes = style.panels(3)
+    titles = {"matched": "matched, encoder: language", "as published": "as published"}
+    found = {part: [group for group in _by_model(rows, part) if group] for part in titles}
+    drawing, axes = style.panels(1 + sum(map(bool, found.values())))
+    decoded = [row for name in COMPARED for kind in TRAININGS for row in chosen(rows, name, kind)]
+    names = [name for name in COMPARED if any(row["model"] == name for row in decoded)]
     for place, training in enumerate(TRAININGS):
-        some = [row for name in COMPARED for row in chosen(rows, name, training)]
-        _means(axes[0], some, label=f"encoder: {training}", number=place)
-    axes[0].set_yticks(range(len(COMPARED)), list(COMPARED))
-    axes[0].set_ylim(len(COMPARED) - 0.5, -0.5)
+        some = [row for row in decoded if row["training"] == training]
+        _means(axes[0], some, names, label=f"encoder: {training}", number=place)
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_ylim(max(1, len(names)) - 0.5, -0.5)
     style.finish(axes[0], x="loss (nats per token)", y="", title="matched protocol")
     if control := list(control_losses(rows).values()):
         style.level(axes[0], statistics.fmean(control), "no state", vertical=True)
-    titles = {"matched": "matched, language", "as published": "as published"}
-    for panel, (part, title) in zip(axes[1:], titles.items(), strict=True):
-        groups = [group for group in _by_model(rows, part) if group]
-        accuracies.draw(panel, groups, title=title)
-        if groups:
-            vocab = groups[0][0]["vocab"]
-            style.level(panel, 1 / vocab, f"uniform guess: {1 / vocab:.2g}")
+    known = [part for part in titles if found[part]]
+    for panel, part in zip(axes[1:], known, strict=True):
+        accuracies.draw(panel, found[part], title=titles[part])
+        height, text = _baseline(rows)
+        style.level(panel, height, f"{text}: {height:.2g}")
     text = "Reading a text from the last hidden state of a frozen encoder."
     if able := list(control_losses(rows, "state", AUTOENCODER).values()):
         level = statistics.fmean(able)
@@ -218,10 +221,21 @@ def figure(rows: list[RetentionRow], published: list[Row]) -> Figure:
     return style.compose(drawing, f"{text} {style.INTERVALS}")
 
 
-def _means(axes: Axes, rows: list[RetentionRow], *, label: str, number: int) -> None:
+def _baseline(rows: list[RetentionRow]) -> tuple[float, str]:
+    """Return the accuracy of decoders without a hidden state, and its name in figures."""
+    several = [alike(rows, name, "language", "control", SIGNALS[0]) for name in COMPARED]
+    control = tuning.at_best([row for each in several for row in each])
+    if control:
+        return statistics.fmean(row["accuracy"] for row in control), "no state"
+    return 1 / rows[0]["vocab"], "uniform guess"
+
+
+def _means(
+    axes: Axes, rows: list[RetentionRow], names: Sequence[str], *, label: str, number: int
+) -> None:
     """Plot mean losses by model with intervals; kinds of encoders are separated by their number."""
     own: dict[str, Any] = {"color": style.OTHERS[number], "linestyle": "none", "markersize": 4}
-    for line, name in enumerate(COMPARED):
+    for line, name in enumerate(names):
         losses = [row["loss"] for row in rows if row["model"] == name and row["loss"] is not None]
         if not losses:
             continue

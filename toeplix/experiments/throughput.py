@@ -2,8 +2,9 @@
 
 A training step is forward pass, loss, backward pass, gradient clipping and AdamW on random tokens; the
 timings of models of one width are interleaved. Memory is the peak of a step beyond the weights, measured
-in a separate process. Without its CUDA kernels Mamba 2 runs its reference scan in PyTorch, one sequence
-at a time to limit memory: its time ratios hold for this device only, and its memory is not comparable.
+in a separate process. Without its CUDA kernels Mamba 2 runs a scan in PyTorch (in rows before 2026-11-18
+that of Hugging Face, which takes longer), one sequence at a time to limit memory: its time ratios hold
+for this device only, and its memory is not comparable.
 """
 
 import statistics
@@ -160,7 +161,7 @@ def holds(rows: list[ThroughputRow]) -> dict[str, Verdict]:
         known = _slower(row, "mamba2")
         words = known.ours if isinstance(known, Verdict) else str(known[0])
         found["C18b"] = not_testable(
-            "without its CUDA kernels Mamba 2 runs a reference scan", words
+            "without its CUDA kernels Mamba 2 runs a scan in PyTorch", words
         )
     if memory := relative(row, "hyena", "memory"):
         name = f"peak memory of hyena over that of flat TMM, d = {row['dim']}"

@@ -5,7 +5,7 @@ counted cost equals that of Hyena at the scale's width); the published ratio of 
 as Hyena and the Transformer and four times as wide as Mamba 2, for equal throughput on the authors'
 machines); twice the context at the same number of tokens per step. Learning rates are tuned in every
 part, around those of equal width. Mamba 2 has no width of equal memory: without its CUDA kernels it runs
-a reference scan in PyTorch, whose memory is not that of the model.
+a scan in PyTorch, whose memory is not that of the kernels.
 
 "hyena" is this library's: 9 filter features (`controls` compares it with the paper's and its authors').
 At scale desk the Masked Mixer has this library's initialisation, with which it learns better.
@@ -165,9 +165,11 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     used = len(curves.AXES) + len(known) + bool(published)
     drawing, axes = style.panels(3, 2, width=3.9, used=used)
     for place, along in zip(axes, curves.AXES, strict=False):
-        curves.draw(place, rows, along, title=f"equal {main or 'width'}", part=main)
+        title = f"equal {main or 'width'}, by {along.partition(' (')[0]}"
+        curves.draw(place, rows, along, title=title, part=main)
     for place, part in zip(axes[3:], known, strict=False):
-        curves.ends(place, at_best(rows, part), title=f"equal {part or 'width'}", width=True)
+        title = f"equal {part or 'width'}, final losses"
+        curves.ends(place, at_best(rows, part), title=title, width=True)
     if published:
         curves.published(axes[-1], published)
     return curves.compose(drawing)
@@ -252,8 +254,8 @@ def _costs(rows: list[TextRow], part: str, first: str, second: str) -> str:
         return f"equal {part}"
     here, there = groups[first][0], groups[second][0]
     if part == "memory":
-        return f"at {here['training_bytes'] / there['training_bytes']:.2f} times its memory"
-    return f"at {here['flops_per_step'] / there['flops_per_step']:.2f} times its FLOPs"
+        return f"with {here['training_bytes'] / there['training_bytes']:.2f} times the memory"
+    return f"with {here['flops_per_step'] / there['flops_per_step']:.2f} times the FLOPs"
 
 
 def rate_ranges(rows: list[TextRow]) -> dict[str, list[float]]:

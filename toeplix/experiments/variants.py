@@ -24,6 +24,11 @@ NUMBERS = (1, 2, 4, 8, 16)
 BASE = "flat"
 # no part of C4 or C5 compares them
 NOT_AT_DESK = ("1 heads", "2 heads", "8 heads", "2 kernels", "8 kernels")
+KINDS: dict[str, dict[str, Any]] = {  # how they are drawn
+    "heads": {"color": "#0072b2", "marker": "o", "markersize": 4, "linewidth": 1.1},
+    "kernels": {"color": "#d55e00", "marker": "^", "markersize": 4, "linewidth": 1.1},
+}
+SHIFT = 0.08  # of their points, in powers of 2
 PAIRS = (
     Pair(BASE, "two layers"),
     Pair("4 heads", "two layers, 4 heads"),
@@ -57,28 +62,27 @@ table = curves.table
 def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     drawing, axes = style.panels(3)
     groups = at_best(rows)
-    for number, (kind, colour) in enumerate((("heads", "#0072b2"), ("kernels", "#d55e00"))):
+    for shift, (kind, own) in zip((-SHIFT, SHIFT), KINDS.items(), strict=True):
         known = {n: groups[_name(kind, n)] for n in NUMBERS if _name(kind, n) in groups}
         if not known:
             continue
         means = [intervals.mean(list(text_rows.losses(each).values())) for each in known.values()]
-        own: dict[str, Any] = {
-            "color": colour,
-            "marker": "o^"[number],
-            "markersize": 4,
-            "linewidth": 1.1,
-        }
-        places = [n * 2 ** (0.08 * (2 * number - 1)) for n in known]
-        bars = [(each.high - each.low) / 2 if each.dof else 0.0 for each in means]
         values = [each.value for each in means]
-        axes[0].errorbar(places, values, yerr=bars, label=kind, elinewidth=0.8, **own)
+        axes[0].errorbar(
+            [number * 2**shift for number in known],
+            values,
+            yerr=curves.bars(means),
+            label=kind,
+            elinewidth=0.8,
+            **own,
+        )
         times = [statistics.median(row["relative_time"] for row in each) for each in known.values()]
         axes[1].plot(times, values, **own)
         for count, point in zip(known, zip(times, values, strict=True), strict=True):
             words: dict[str, Any] = {
                 "textcoords": "offset points",
                 "size": style.MIN_POINTS,
-                "color": colour,
+                "color": own["color"],
             }
             axes[1].annotate(
                 str(count), point, xytext=(4, -9), **words
@@ -86,11 +90,13 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
     axes[1].margins(y=0.12)
     style.plain_ticks(axes[0], NUMBERS)
     style.finish(axes[0], x="number of heads or kernels", y=curves.LOSS, title="by number")
-    style.finish(axes[1], x="time of a step (flat model: 1)", y="mean loss", title="by time")
+    style.finish(axes[1], x="time of a step (flat model: 1)", y=curves.LOSS, title="by time")
     pairs = (BASE, "two layers", "4 heads", "two layers, 4 heads")
     several = {name: groups[name] for name in pairs if name in groups}
-    curves.ends(axes[2], several, title="one and two layers")
-    return curves.compose(drawing, more=["Numbers in (b) count heads or kernels."])
+    neutral = {name: {"color": style.GREY, "marker": "s"} for name in several}
+    curves.ends(axes[2], several, title="one and two layers", looks=neutral)
+    more = "Points of one number are side by side in (a); numbers in (b) count heads or kernels."
+    return curves.compose(drawing, more=[more])
 
 
 def _name(kind: str, number: int) -> str:

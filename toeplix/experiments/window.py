@@ -96,6 +96,9 @@ def holds(rows: list[TextRow]) -> dict[str, Verdict]:
         return decide(found)
     if any(row["part"] == "" and row["model"] in WINDOWS for row in rows):
         reason = "models are measured at equal width; the paper compares at equal compute"
-        gap = curves.compare(rows, TMM[0], WINDOWS[-1])
-        return {"C3c": not_testable(reason, f"at equal width {gap}" if gap else reason)}
+        gaps = {part: curves.compare(rows, TMM[0], other) for part, other in PARTS.items()}
+        return {
+            part: not_testable(reason, f"at equal width {gap}" if gap else reason)
+            for part, gap in gaps.items()
+        }
     return {}

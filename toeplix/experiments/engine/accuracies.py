@@ -1,5 +1,6 @@
 """Plots and tables of task training: accuracy during training, and steps to the target accuracy."""
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -17,6 +18,10 @@ from toeplix.experiments.engine.thresholds import TARGET_ACCURACY
 from toeplix.experiments.engine.verdicts import Comparison
 
 ACCURACY = "validation accuracy"
+SHIFTED = (
+    "Points at one length or width are drawn side by side; lines are interrupted where a model is not "
+    "measured."
+)
 LOW = 0.6  # highest accuracy up to which a panel does not extend to 1
 
 
@@ -43,20 +48,28 @@ def draw(
 def _band(
     axes: Axes, places: list[float], means: list[Interval], name: str, own: dict[str, Any]
 ) -> None:
-    """Plot means as a line and their intervals as a band within 0 and 1."""
+    """Plot means as a line and their intervals as a band within 0 and 1.
+
+    Intervals of few seeds, one of which learned late, are as high as the panel: bands are pale, have
+    edges, and are behind all lines.
+    """
     every = max(1, len(places) // 8)
     line: dict[str, Any] = {"markersize": 3.5, "markevery": every, "linewidth": 1.2, **own}
     axes.plot(places, [each.value for each in means], label=name, **line)
     if means[0].dof >= style.MIN_SEEDS - 1:
         low = [max(0.0, each.low) for each in means]
         high = [min(1.0, each.high) for each in means]
-        axes.fill_between(places, low, high, color=own["color"], alpha=0.13, linewidth=0)
+        colours: dict[str, Any] = {
+            "facecolor": (own["color"], 0.09),
+            "edgecolor": (own["color"], 0.4),
+        }
+        axes.fill_between(places, low, high, linewidth=0.5, zorder=1, **colours)
 
 
 def _limits(axes: Axes) -> None:
     """Show all accuracies from 0 to 1, or to somewhat more than the highest if all are low."""
     heights = [np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]
-    highest = float(np.max(np.concatenate([*heights, [0.0]])))
+    highest = float(np.nanmax(np.concatenate([*heights, [0.0]])))
     top = 1.05 if highest > LOW else 1.4 * max(highest, 0.02)
     axes.set_ylim(-0.03 * top, top)
 
@@ -79,44 +92,54 @@ def along(
     y: str = ACCURACY,
     measured: Literal["accuracy", "area"] = "accuracy",
 ) -> None:
-    """Plot the final accuracy (or the area) against a size: means, with intervals within 0 and 1."""
+    """Plot the final accuracy (or the area) against a size: means, with intervals within 0 and 1.
+
+    Points are side by side, and a line is interrupted at sizes of other models (SHIFTED).
+    """
     lines: dict[str, list[tuple[float, Interval]]] = {}
-    levels: dict[float, float] = {}
+    levels: dict[float, tuple[float, str]] = {}
     for group in found:
         row: Mapping[str, Any] = group[0]
         place = row.get(field, row["options"].get(field))
         mean = intervals.mean([row[measured] for row in group])
         lines.setdefault(group[0]["model"], []).append((place, mean))
-        levels[place] = chance(row)[0]
+        levels[place] = chance(row)
+    sizes = sorted(levels)
     looks = style.looks(lines)
     for number, (name, points) in enumerate(lines.items()):
-        points.sort()
+        known = dict(points)
+        inside = [size for size in sizes if min(known) <= size <= max(known)]
         middle = (len(lines) - 1) / 2
         beside = 2 ** (0.125 * (number - middle) / max(1, middle))  # bars side by side
-        places = [place * beside for place, _ in points]
-        means = [each.value for _, each in points]
-        ends = [
-            [max(0.0, min(1.0, end)) for _, each in points for end in [each.low]],
-            [max(0.0, min(1.0, end)) for _, each in points for end in [each.high]],
-        ]
-        known = [each.dof >= style.MIN_SEEDS - 1 for _, each in points]
-        below = [(m - e) * k for m, e, k in zip(means, ends[0], known, strict=True)]
-        above = [(e - m) * k for m, e, k in zip(means, ends[1], known, strict=True)]
+        means = [known[size].value if size in known else math.nan for size in inside]
+        bars = np.array([_bar(known.get(size)) for size in inside]).T
         line: dict[str, Any] = {"markersize": 4, "linewidth": 1.1, "elinewidth": 0.8, **looks[name]}
-        axes.errorbar(places, means, yerr=[below, above], label=name, **line)
+        places = [size * beside for size in inside]
+        axes.errorbar(places, means, yerr=bars, label=name, **line)
     style.plain_ticks(axes, levels)
-    if levels:
-        sizes = sorted(levels)
-        how: dict[str, Any] = {
-            "color": style.GREY,
-            "linewidth": 0.9,
-            "linestyle": (0, (4, 2)),
-            "zorder": 1,
-        }
-        axes.plot(sizes, [levels[size] for size in sizes], **how)
-        style.word(axes, (sizes[0], levels[sizes[0]]), "chance")
     _limits(axes)
+    _chance(axes, levels)
     style.finish(axes, x=x, y=y, title=title)
+
+
+def _bar(mean: Interval | None) -> tuple[float, float]:
+    """Return how far the interval of an accuracy extends below and above it; 0 if it is not shown."""
+    if mean is None or mean.dof < style.MIN_SEEDS - 1:
+        return 0.0, 0.0
+    return mean.value - max(0.0, mean.low), min(1.0, mean.high) - mean.value
+
+
+def _chance(axes: Axes, levels: Mapping[float, tuple[float, str]]) -> None:
+    """Draw the chance level at every size, across the panel."""
+    heights = [levels[size][0] for size in sorted(levels)]
+    names = {name for _, name in levels.values()}
+    if len(set(heights)) == 1:
+        style.level(axes, heights[0], f"{'/'.join(names)}: {heights[0]:.2g}")
+    elif levels:
+        left, right = axes.get_xlim()
+        places = [left, *sorted(levels), right]
+        axes.plot(places, [heights[0], *heights, heights[-1]], **style.REFERENCE)
+        style.word(axes, (min(levels), heights[0]), "/".join(names))
 
 
 def steps_to_target(rows: list[TaskRow]) -> str:

@@ -90,8 +90,10 @@ def _above(rows: list[TaskRow]) -> dict[str, list[Comparison]]:
     found: dict[str, list[Comparison]] = {}
     for part, other in RIVALS.items():
         lengths = shared_lengths(rows, *TMM, other)
-        theirs = kept(rows, other, lengths)
-        more = intervals.difference(theirs, kept(rows, best, lengths))
+        theirs, ours = kept(rows, other, lengths), kept(rows, best, lengths)
+        if not set(theirs) & set(ours):
+            continue
+        more = intervals.difference(theirs, ours)
         limits = f"{other} {breaks(rows, other)}, {best} {breaks(rows, best)}"
         below = f"lengths at which they fall below {TARGET_ACCURACY:.0%}: {limits}"
         second = f"minus {rest}: {intervals.difference(theirs, kept(rows, rest, lengths))}"

@@ -71,8 +71,8 @@ CLAIMS = dict(
         _claim(
             "C2",
             "Fig. 3",
-            ("training", "At equal cost TMM's loss is not below the Transformer's."),
-            ("training", "At equal cost TMM's loss is not below the Masked Mixer's."),
+            ("training", "At equal cost, the Transformer's loss is at most TMM's."),
+            ("training", "At equal cost, the Masked Mixer's loss is at most TMM's."),
             value="logs: full attention d512 2.740, Masked Mixer d512 2.934",
         ),
         _claim(

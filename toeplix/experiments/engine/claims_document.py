@@ -3,7 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 
+from toeplix.experiments.engine import tuning
 from toeplix.experiments.engine.claims import CLAIMS, KINDS, Claim, Verdict
+from toeplix.experiments.engine.intervals import HOLM
+from toeplix.experiments.engine.thresholds import MIN_TOKENS_PER_PARAMETER
 
 REPORTED_SCALES = ("paper", "desk", "laptop")  # the numbers of smoke mean nothing
 NOT_YET = "not yet measured"
@@ -16,8 +19,7 @@ WORDS = {  # for the names of models in rows
     "ones flat": "flat TMM with filters of ones",
     "ones 4 heads": "TMM with 4 heads and filters of ones",
     "two layers": "TMM with two Toeplitz layers",
-    "4 heads": "TMM with 4 heads",
-    "4 kernels": "TMM with 4 kernels",
+    **{name: f"TMM with {name}" for name in ("4 heads", "4 kernels", "16 heads", "16 kernels")},
     "flat": "flat TMM",
     "masked": "Masked Mixer",
     "hyena": "Hyena",
@@ -26,8 +28,33 @@ WORDS = {  # for the names of models in rows
     "linear exp": "linear attention with exp",
     "linear elu": "linear attention with elu",
     **{f"window n/{each}": f"attention to the last n/{each} positions" for each in (8, 4, 2)},
+    "window": "windowed attention",
+    "hybrid": "the default model",
 }
 NAMES = re.compile(rf"(?<!with )\b({'|'.join(map(re.escape, WORDS))})\b(?! TMM)")
+
+SCALES = (
+    "- *desk*: two CPU cores, hours; your text; width 64, 4 layers, up to 3,000 steps of 16 x 128 tokens",
+    "- *laptop*: two CPU cores, minutes; width 64, 4 layers, 300 steps of 8 x 128 tokens; all timings",
+    "- *paper*: the published sizes, which need GPUs; nothing was run there",
+)
+RULES = (
+    HOLM,
+    tuning.SEEDS_RULE,
+    "Intervals are over seeds, except those of timings (C18 to C20), which are over rounds of timing",
+    "or over context lengths, as the reason says.",
+    "",
+    "A part is *control not trained* if a model that it is compared with has not learned enough to",
+    "decide anything. On text, its loss must be below that of a bigram model of as many training",
+    "tokens; where rows have no bigram loss (C17), it must have read",
+    f"{MIN_TOKENS_PER_PARAMETER:g} training token per parameter. On a task, it must reach the target",
+    "accuracy. A part that fails against one trained control fails, whatever the others say.",
+    "",
+    "Each verdict is that of the largest scale whose rows can test the part; if a larger one was run",
+    "and cannot, that is said beside it. Rows of the first protocol (learning rates chosen on the",
+    "reported data, one data order for all seeds) decide nothing, and are shown only where an",
+    "experiment has no others.",
+)
 
 Verdicts = dict[str, dict[str, Verdict]]  # part of a claim -> scale -> verdict
 Conditions = Callable[[str, str], list[str]]  # experiment, scale -> conditions of its rows
@@ -39,13 +66,13 @@ def overview(said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:
     `is_old(experiment, scale)` says whether the rows are of the first protocol; these decide nothing.
     """
     lines = ["| | claim | verdict | number | reason |", "|---|---|---|---|---|"]
-    order = [*KINDS, NOT_YET]
+    order: list[str] = [*KINDS, NOT_YET]
     known = []
     for name, claim in CLAIMS.items():
         for part, said_of in claim.parts.items():
             scale, verdict = shown(said[part])
             old = verdict is not None and is_old(said_of.experiment, scale)
-            word = verdict.kind if verdict and not old else NOT_YET
+            word = _word(verdict, old)
             cells = [f"[{part}](#{name.lower()})", said_of.text]
             place = [f"{scale}: first protocol" if old else scale, *_larger(said[part], scale)]
             cells += [f"**{word}** ({'; '.join(place)})" if verdict else f"**{word}**"]
@@ -62,6 +89,11 @@ def shown(by_scale: dict[str, Verdict]) -> tuple[str, Verdict | None]:
     known = [scale for scale in REPORTED_SCALES if scale in by_scale]
     testing = [scale for scale in known if by_scale[scale].tests]
     return next(((scale, by_scale[scale]) for scale in [*testing, *known]), ("", None))
+
+
+def _word(verdict: Verdict | None, old: bool) -> str:
+    """Return a verdict in words; rows of the first protocol have none."""
+    return NOT_YET if verdict is None or old else verdict.kind
 
 
 def _larger(by_scale: dict[str, Verdict], scale: str) -> list[str]:
@@ -82,16 +114,20 @@ def plain(reason: str) -> str:
 
 
 def sections(
-    said: Verdicts, conditions: Conditions, reads_text: Callable[[str], bool]
+    said: Verdicts,
+    is_old: Callable[[str, str], bool],
+    conditions: Conditions,
+    reads_text: Callable[[str], bool],
 ) -> list[str]:
     """Return one section per claim: the paper's value, and for every scale numbers and conditions.
 
-    `reads_text(experiment)` says whether the user must name a text for scale desk.
+    `is_old` is that of `overview`; `reads_text(experiment)` says whether the user must name a text for
+    scale desk.
     """
     lines = []
     for name, claim in CLAIMS.items():
         lines += ["", f"### {name}", "", f"In the paper: {claim.where}; value: {claim.value}."]
-        lines += _numbers(claim, said)
+        lines += _numbers(claim, said, is_old)
         for experiment in claim.experiments:
             for scale in REPORTED_SCALES:
                 if any(
@@ -102,7 +138,7 @@ def sections(
                     known = conditions(experiment, scale)
                     lines += [
                         "",
-                        f"Rows of {experiment}, {scale} scale: {'; '.join(known)}.",
+                        f"Rows of {experiment}, {scale} scale: {plain('; '.join(known))}.",
                     ] * bool(known)
             of = [said[part] for part, each in claim.parts.items() if each.experiment == experiment]
             scale = next((each for each in REPORTED_SCALES if any(each in by for by in of)), "desk")
@@ -111,7 +147,7 @@ def sections(
     return lines
 
 
-def _numbers(claim: Claim, said: Verdicts) -> list[str]:
+def _numbers(claim: Claim, said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:
     lines = [
         "",
         "| | claim | scale | verdict | reason | all numbers |",
@@ -120,7 +156,8 @@ def _numbers(claim: Claim, said: Verdicts) -> list[str]:
     for part, each in claim.parts.items():
         for scale, verdict in said[part].items():
             said_here = [plain(verdict.reason), plain(verdict.ours)]
-            cells = [part, each.text, scale, f"**{verdict.kind}**", *said_here]
+            word = _word(verdict, is_old(each.experiment, scale))
+            cells = [part, each.text, scale, f"**{word}**", *said_here]
             lines.append(row(cells))
         if not said[part]:
             lines.append(row([part, each.text, "", NOT_YET, "", ""]))

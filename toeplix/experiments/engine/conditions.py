@@ -93,7 +93,7 @@ def _of_frontier(rows: list[FrontierRow]) -> tuple[list[list[Row]], dict[str, st
     for name, budgets in frontier(rows).items():
         for budget, group in budgets.items():
             groups.append(group)
-            edges[f"{name} {budget:.2g}"] = edge(rows, group)
+            edges[f"{name}, {budget:.2g} FLOPs"] = edge(rows, group)
     return cast("list[list[Row]]", groups), edges
 
 

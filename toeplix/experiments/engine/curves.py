@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -23,8 +24,8 @@ from toeplix.experiments.engine.verdicts import Comparison
 LOSS = "validation loss (nats per token)"
 SHOWN_FROM = 0.35  # fraction of the steps from which the losses of a curve fit into its panel
 FAR = 5.0  # a panel leaves out models so many times as far from the median as the best one is
-LABEL_HEIGHT = 0.085  # of a panel
-TIME = "time (steps of the paper's flat TMM)"
+NAMES_SHARE, NAME_LETTERS = 0.5, 21  # of a panel's width, in one line: published curves
+TIME = "training time (1 = a step of the paper's flat TMM)"
 AXES: dict[str, Callable[[TextRow, float], float]] = {
     "steps": lambda row, step: step,
     "FLOPs": lambda row, step: step * row["flops_per_step"],
@@ -36,6 +37,14 @@ SPLIT: dict[SplitKind, str] = {  # columns of the table
     "other": "loss on others",
 }
 CAPTION = "Validation loss of each model at its best learning rate."
+Looks = dict[str, dict[str, Any]]  # of `style.looks`
+
+
+def bars(means: Iterable[intervals.Interval]) -> list[float]:
+    """Return half the widths of intervals, 0 of those over fewer seeds than are shown."""
+    return [
+        (each.high - each.low) / 2 if each.dof >= style.MIN_SEEDS - 1 else 0.0 for each in means
+    ]
 
 
 def draw(
@@ -73,8 +82,25 @@ def draw(
         margin = 0.08 * (max(fitting) - min(fitting)) + 1e-3
         axes.set_ylim(min(fitting) - margin, max(fitting) + margin)
     if along != "steps":
+        axes.set_xscale("log")
+    starts = [
+        start for line in axes.lines if (start := _start(line.get_xydata(), axes)) is not None
+    ]
+    if starts:
+        axes.set_xlim(left=min(starts))
+    if along != "steps":
         style.log_ticks(axes)
     style.finish(axes, x=along, y=LOSS, title=title)
+
+
+def _start(points: Any, axes: Axes) -> float | None:
+    """Return where a line comes into the panel from above, None if it does not."""
+    top = axes.get_ylim()[1]
+    for (before, above), (after, loss) in zip([points[0], *points], points, strict=False):
+        if loss <= top:
+            share = (above - top) / (above - loss) if above > top else 1.0
+            return float(before + share * (after - before))
+    return None
 
 
 def _limit(finals: Sequence[float]) -> float:
@@ -86,10 +112,15 @@ def _limit(finals: Sequence[float]) -> float:
 
 
 def ends(
-    axes: Axes, groups: dict[str, list[TextRow]], *, title: str = "", width: bool = False
+    axes: Axes,
+    groups: dict[str, list[TextRow]],
+    *,
+    title: str = "",
+    width: bool = False,
+    looks: Looks | None = None,
 ) -> None:
     """Plot final losses: the mean of each model with its interval, and one small dot per seed."""
-    looks = style.looks(groups)
+    looks = style.looks(groups) if looks is None else looks
     found = {name: list(losses(group).values()) for name, group in groups.items()}
     limit = _limit([statistics.fmean(values) for values in found.values() if values])
     every: list[float] = []
@@ -110,9 +141,11 @@ def ends(
         every += values
         colour = looks[name]["color"]
         axes.plot(values, [place + 0.25] * len(values), ".", color=colour, markersize=3, alpha=0.7)
-        axes.plot(mean.value, place, marker=looks[name]["marker"], color=colour, markersize=5)
-        if len(values) >= style.MIN_SEEDS:
-            axes.plot([mean.low, mean.high], [place] * 2, color=colour, linewidth=1.4)
+        own: dict[str, Any] = {"marker": looks[name]["marker"], "color": colour, "markersize": 5}
+        # an interval narrower than its marker is seen by its caps
+        caps: dict[str, Any] = {"capsize": 4, "capthick": 1.1, "elinewidth": 1.4}
+        wide = bars([mean]) if len(values) >= style.MIN_SEEDS else None
+        axes.errorbar(mean.value, place, xerr=wide, **own, **caps)
     if every:
         # intervals of few seeds can be wider than all differences: they are clipped
         margin = 0.3 * (max(every) - min(every)) + 1e-3
@@ -120,39 +153,43 @@ def ends(
     names = [f"{name}, d={rows[0]['dim']}" if width else name for name, rows in groups.items()]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.locator_params(axis="x", nbins=6)
     style.finish(axes, x=LOSS, y="", title=title)
 
 
 def published(axes: Axes, rows: list[Row], *, title: str = "published, from logs") -> None:
     """Plot the authors' published curves with hollow markers, each with its name beside its end."""
-    ordered = sorted(rows, key=lambda row: row["curve"][-1][1])
-    for row, line in zip(ordered, style.LINES * len(ordered), strict=False):
-        family = style.look(row["model"])
+    looks = style.looks(map(_published_name, rows))
+    for row in rows:
         hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 3.5, "linewidth": 0.9}
-        axes.plot(*zip(*row["curve"], strict=True), **(family | hollow | {"linestyle": line}))
+        axes.plot(*zip(*row["curve"], strict=True), **(looks[_published_name(row)] | hollow))
     late = [
         loss for row in rows for step, loss in row["curve"] if step >= 0.15 * row["curve"][-1][0]
     ]
     if late:
-        low, high = min(late) - 0.05, max(late) + 0.1
-        axes.set_ylim(low, high)
-        lowest = -1.0
-        for row in ordered:
-            last, loss = row["curve"][-1]
-            lowest = max((loss - low) / (high - low), lowest + LABEL_HEIGHT)
-            where: dict[str, Any] = {
-                "xycoords": ("data", "axes fraction"),
-                "xytext": (6, 0),
-                "va": "center",
-            }
-            colour = style.look(row["model"])["color"]
-            style.word(axes, (last, lowest), row["label"], outside=True, **where, color=colour)
-    axes.locator_params(axis="x", nbins=4)
+        axes.set_ylim(min(late) - 0.1, max(late) + 0.1)
+        last = max(row["curve"][-1][0] for row in rows)
+        axes.set_xticks([0, last / 2, last])
+        axes.set_xlim(0, last / (1 - NAMES_SHARE))
+        words = [textwrap.fill(row["label"], NAME_LETTERS) for row in rows]
+        colours = [looks[_published_name(row)]["color"] for row in rows]
+        points = [tuple(row["curve"][-1]) for row in rows]
+        style.names(axes, zip(points, words, colours, strict=True))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     style.finish(axes, x="steps", y=LOSS, title=title)
 
 
-def pair(rows: Sequence[TextRow], hollow: list[Row], title: str) -> Figure:
+def _published_name(row: Row) -> str:
+    """Return a name by which a published model looks like ours: windows are fractions of the context."""
+    family, _, size = row["model"].partition(" ")
+    if family == "window":
+        return f"window n/{row['context'] // int(size)}"
+    return f"{row['model']}, {row['label']}"
+
+
+def pair(
+    rows: Sequence[TextRow], hollow: list[Row], title: str, *, more: Iterable[str] = ()
+) -> Figure:
     """Return the standard figure: loss by steps, by time, final losses, and published curves if any."""
     if hollow:
         drawing, axes = style.panels(2, 2, width=4.6)
@@ -162,7 +199,8 @@ def pair(rows: Sequence[TextRow], hollow: list[Row], title: str) -> Figure:
     draw(axes[0], rows, "steps", title="by steps")
     draw(axes[1], rows, TIME, title="by time")
     ends(axes[2], at_best(rows), title="final losses")
-    return compose(drawing, f"{title.capitalize()}: {CAPTION[0].lower()}{CAPTION[1:]}")
+    caption = f"{title.capitalize()}: {CAPTION[0].lower()}{CAPTION[1:]}"
+    return compose(drawing, caption, more=more)
 
 
 def compose(drawing: Figure, caption: str = CAPTION, *, more: Iterable[str] = ()) -> Figure:

@@ -12,6 +12,7 @@ import numpy as np
 
 from toeplix.experiments.engine import curves, intervals, text_rows, tuning
 from toeplix.experiments.engine.size_search import Point
+from toeplix.experiments.engine.style import MIN_SEEDS
 from toeplix.experiments.engine.text_rows import TextRow, losses
 
 COMPARED = ("paper flat", "paper 4 heads", "toeplitz", "hybrid", "hyena", "llama", "mamba2")
@@ -58,7 +59,8 @@ def point_levels(rows: Iterable[FrontierRow], seed: int) -> dict[Point, float]:
 def frontier(rows: Sequence[FrontierRow]) -> Frontier:
     """Return the rows of each model and budget at the best width and learning rate, of all seeds.
 
-    The first seed chooses them. All are of one setting, that with most models and rows.
+    The first seed chooses them, among those at which no seed diverged. All are of one setting, that
+    with most models and rows. A best that is not yet repeated is left out (`_repeated`).
     """
     rows = text_rows.fullest(rows, setting)
     groups: dict[tuple[str, float], list[FrontierRow]] = {}
@@ -71,7 +73,18 @@ def frontier(rows: Sequence[FrontierRow]) -> Frontier:
                 levels = point_levels(mine, min(row["seed"] for row in mine))
                 best = min(levels, key=lambda point: levels[point])
                 found.setdefault(name, {})[budget] = [row for row in mine if point_of(row) == best]
-    return found
+    return _repeated(found)
+
+
+def _repeated(found: Frontier) -> Frontier:
+    """Return the budgets whose best has MIN_SEEDS seeds, if any has: before, its search may go on."""
+    most = max((len(group) for several in found.values() for group in several.values()), default=0)
+    wanted = min(MIN_SEEDS, most)
+    ended = {
+        name: {budget: group for budget, group in budgets.items() if len(group) >= wanted}
+        for name, budgets in found.items()
+    }
+    return {name: budgets for name, budgets in ended.items() if budgets}
 
 
 def tried_beside(rows: Sequence[FrontierRow], group: Sequence[FrontierRow]) -> dict[Point, float]:
@@ -88,11 +101,13 @@ def tried_beside(rows: Sequence[FrontierRow], group: Sequence[FrontierRow]) -> d
 
 def edge(rows: Sequence[FrontierRow], group: Sequence[FrontierRow]) -> str:
     """Return where a group's learning rate lies among those tried at its width."""
-    tried = tried_beside(rows, group)
-    width = group[0]["dim"]
-    return tuning.edge(
-        {point.rate: level for point, level in tried.items() if point.width == width}
-    )
+    tried, here = tried_beside(rows, group), point_of(group[0])
+    return tuning.place(here.rate, (point.rate for point in tried if point.width == here.width))
+
+
+def width_edge(rows: Sequence[FrontierRow], group: Sequence[FrontierRow]) -> str:
+    """Return where a group's width lies among those tried: a ladder may end where the best is."""
+    return tuning.place(group[0]["dim"], (point.width for point in tried_beside(rows, group)))
 
 
 def with_seeds(best: Frontier, seeds: Collection[int]) -> Frontier:

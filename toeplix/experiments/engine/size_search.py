@@ -5,7 +5,8 @@
     2. if none of them is better, both diagonals: wider at the lower rate, narrower at the higher one
 
 Wider models want lower rates, so that a width which is compared at the rate of another one looks worse
-than it is: the diagonals see that. The search visits the same points however often it is interrupted.
+than it is: the diagonals see that. If it is interrupted, the search goes on from what is measured to the
+same end.
 """
 
 import math
@@ -40,7 +41,8 @@ def search(
         ladder: the widths that may be tried.
         grid: learning rates with the spacing of those to try; with one, rates are not searched.
         levels: losses, infinite if a run diverged. Points beside the search's path count, too: if one
-            is better than the end of the path, the search goes on from there.
+            is better than the end of the path, the search goes on from there. Widths that are not on the
+            ladder do not count.
 
     >>> bowl = lambda point: abs(math.log2(point.width / 64)) + abs(math.log2(point.rate / 0.02))
     >>> levels = {}
@@ -50,6 +52,7 @@ def search(
     Point(width=64, rate=0.02)
     """
     needed: list[Point] = []
+    levels = {point: each for point, each in levels.items() if point.width in ladder}
     here = _known(start, levels)
     while True:
         better = here

@@ -11,6 +11,7 @@ One model has one colour and marker in all figures (`looks`). Text has at least 
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,9 @@ COLOURS = {
     "mamba2": "#cc79a7",
     "llama": "#222222",
     "window": "#8a8a8a",
+    "window n/8": "#a8a8a8",
+    "window n/4": "#7d7d7d",
+    "window n/2": "#505050",
     "linear": "#e69f00",
     "frozen": "#7b3294",
     "ones": "#a6761d",
@@ -59,6 +63,9 @@ MARKERS = {
     "mamba2": "v",
     "llama": "X",
     "window": "P",
+    "window n/8": "d",
+    "window n/4": "P",
+    "window n/2": "8",
     "linear": "*",
     "frozen": "<",
     "ones": ">",
@@ -70,22 +77,32 @@ LETTERS_PER_INCH = 17  # of a caption in MIN_POINTS points
 LEGEND_INCHES = 1.5  # of one column of a legend
 MIN_SEEDS = 3  # from which intervals are drawn: those of two seeds are wider than all differences
 INTERVALS = (
-    "Lines and large markers are means over seeds; bands and bars are the 95% t intervals of the "
-    "table, drawn from three seeds on."
+    "Lines and large markers are means over seeds; bands and bars are 95% t intervals over seeds, "
+    "shown from three seeds on."
 )
 RASTER_DPI = 80  # of lines and matrices with too many points for vectors
 GREY = "0.45"
+REFERENCE: dict[str, Any] = {  # lines
+    "color": GREY,
+    "linewidth": 0.9,
+    "linestyle": (0, (4, 2)),
+    "zorder": 1,
+}
+MAX_LABEL = 40  # letters in one line of a label of x
+NAME_HEIGHT = 0.065  # of a panel: one line of a name beside a point
+NEAR = 0.1  # names of points closer than this fraction of a panel's width may overlap
 
 
 def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return colour, marker and line style of models, all different.
 
-    The colour and the marker follow from the first word of a name. Models of one family differ in the
-    line style, and heads are dashed. Families without a colour get those that are left, in order.
+    The colour and the marker follow from the name if it has its own, or from its first word. Models of
+    one family differ in the line style, and heads are dashed, never solid. Families without a colour get
+    those that are left, in order.
     """
     found: dict[str, dict[str, Any]] = {}
     several = list(dict.fromkeys(names))
-    families = {name: name.split()[0].rstrip(",") for name in several}
+    families = {name: name if name in COLOURS else name.split()[0].rstrip(",") for name in several}
     used = {COLOURS[family] for family in families.values() if family in COLOURS}
     left = [colour for colour in OTHERS if colour not in used] or list(OTHERS)
     others = [name for name in several if families[name] not in COLOURS]
@@ -126,8 +143,9 @@ def panels(
 
 
 def finish(axes: Axes, *, x: str, y: str, title: str = "") -> None:
-    """Set labels, title, grid and sizes of text."""
-    axes.set_xlabel(x, fontsize=TITLE_POINTS)
+    """Set labels, title, grid and sizes of text; a long label of x gets a line for its brackets."""
+    long = len(x) > MAX_LABEL
+    axes.set_xlabel(x.replace(" (", "\n(", 1) if long else x, fontsize=TITLE_POINTS)
     axes.set_ylabel(y, fontsize=TITLE_POINTS)
     axes.set_title(title, fontsize=TITLE_POINTS, loc="left")
     axes.tick_params(labelsize=MIN_POINTS)
@@ -173,7 +191,6 @@ def compose(drawing: Figure, caption: str, *, axes: Sequence[Axes] = ()) -> Figu
 
 def level(axes: Axes, value: float, text: str, *, vertical: bool = False) -> None:
     """Draw a labelled reference line at a height, or at a place of the x axis."""
-    line: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
     words: dict[str, Any] = {
         "color": GREY,
         "fontsize": MIN_POINTS,
@@ -182,16 +199,16 @@ def level(axes: Axes, value: float, text: str, *, vertical: bool = False) -> Non
         "bbox": {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.8},
     }
     if vertical:
-        axes.axvline(value, **line)
+        axes.axvline(value, **REFERENCE)
         across = axes.get_xaxis_transform()
         note = axes.annotate(
             text, (value, 1.0), xycoords=across, xytext=(2, -2), va="top", rotation=90, **words
         )
     else:
-        axes.axhline(value, **line)
+        axes.axhline(value, **REFERENCE)
         across = axes.get_yaxis_transform()
         note = axes.annotate(
-            text, (1.0, value), xycoords=across, xytext=(-2, 2), ha="right", **words
+            text, (1.0, value), xycoords=across, xytext=(-2, 2), ha="right", va="bottom", **words
         )
     note.set_in_layout(False)  # a value outside the axes must not shrink them
 
@@ -207,6 +224,48 @@ def word(
         "xytext": (2, 3),
     }
     axes.annotate(text, point, **(how | other)).set_in_layout(outside)
+
+
+def names(axes: Axes, several: Iterable[tuple[tuple[float, float], str, str]]) -> None:
+    """Write names right of points (point, name, colour), moved apart vertically where they overlap.
+
+    A name that was moved is joined to its point by a thin line. The limits of the axes must be final.
+    """
+    inside = axes.transData - axes.transAxes
+    found = [(inside.transform(point), text, colour) for point, text, colour in several]
+    found.sort(key=lambda each: float(each[0][1]))
+    points = [(float(x), float(y)) for (x, y), _, _ in found]
+    sizes = [NAME_HEIGHT * (1 + text.count("\n")) for _, text, _ in found]
+    heights = _apart(points, sizes)
+    for (x, y), (_, text, colour), height in zip(points, found, heights, strict=True):
+        beside = max(right for right, each in points if right < x + NEAR and abs(each - y) < NEAR)
+        moved = abs(height - y) > NAME_HEIGHT / 4 or beside > x
+        line: dict[str, Any] = {"arrowstyle": "-", "linewidth": 0.5, "color": colour, "shrinkA": 0}
+        axes.annotate(
+            text,
+            (x, y),
+            xycoords="axes fraction",
+            xytext=(beside + 0.035, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=MIN_POINTS,
+            color=colour,
+            arrowprops=line | {"shrinkB": 2.5, "relpos": (0, 0.5)} if moved else None,
+            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5},
+        ).set_in_layout(False)
+
+
+def _apart(points: Sequence[tuple[float, float]], sizes: Sequence[float]) -> list[float]:
+    """Return heights of names: those of their points, in order of height, moved apart by their sizes."""
+    least = [size / 2 + 0.02 for size in sizes]
+    heights = [max(y, low) for (_, y), low in zip(points, least, strict=True)]
+    for _ in range(200):  # sweeps: each halves what overlaps
+        for low, high in itertools.combinations(range(len(points)), 2):
+            overlap = (sizes[low] + sizes[high]) / 2 - (heights[high] - heights[low])
+            if overlap > 0 and abs(points[low][0] - points[high][0]) < NEAR:
+                heights[low] = max(least[low], heights[low] - overlap / 2)
+                heights[high] += overlap / 2
+    return heights
 
 
 def plain_ticks(axes: Axes, places: Iterable[float], *, base: int = 2) -> None:
