@@ -115,9 +115,12 @@ def said(name: str, value: float) -> str:
 def bootstrap(rows: list[TextRow]) -> dict[str, tuple[float, float]]:
     """Return the 2.5% and 97.5% percentiles of each constant over resampled runs."""
     import numpy as np
+    from threadpoolctl import threadpool_limits
 
     dice = random.Random(0)
-    fits = [fit(dice.choices(rows, k=len(rows))) for _ in range(RESAMPLES)]
+    # threads of BLAS wait for each other at every one of thousands of tiny steps: minutes on busy cores
+    with threadpool_limits(1, "blas"):
+        fits = [fit(dice.choices(rows, k=len(rows))) for _ in range(RESAMPLES)]
     return {
         name: tuple(np.percentile([each[name] for each in fits], [2.5, 97.5]))
         for name in ("E", "a", "b")
