@@ -202,6 +202,18 @@ def test_the_table_says_where_the_ladder_ends(rows):
     assert {line["width, among those tried"] for line in lines} == {"lowest"}
 
 
+def test_the_table_compares_with_hyena_by_seed(rows):
+    named = {(line["model"], line["FLOPs"]): line for line in frontier.table(rows)}
+    last = f"{BUDGETS[-1]:.2g}"
+    here, there = (
+        {row["seed"]: row["loss"] for row in frontier.frontier(rows)[name][BUDGETS[-1]]}
+        for name in ("mamba2", "hyena")
+    )
+    mean = sum(here[seed] - there[seed] for seed in here) / len(here)
+    assert named["mamba2", last]["minus hyena"].startswith(f"{mean:.3f} ± ")
+    assert named["hyena", last]["minus hyena"] == ""
+
+
 def test_losses_at_a_time_between_budgets():
     def row(steps, loss):
         return {"steps": steps, "relative_time": 1.0, "loss": loss, "seed": 0}

@@ -44,6 +44,7 @@ from toeplix.experiments.engine.frontier_rows import (
     equal_time,
     exponent,
     frontier,
+    minus,
     point_levels,
     point_of,
     setting,
@@ -62,6 +63,7 @@ from toeplix.experiments.engine.verdicts import Comparison, decide
 
 CLAIMS, MEASURES_TIME = ("C1",), False
 COST = "10 minutes on two cores with --jobs 2; at scale desk 3 hours"
+REFERENCE = RIVALS["C1a"]  # the model to which the table compares all others
 WARMUP = 0.2  # fraction of the steps: attention needs it (`controls`)
 
 
@@ -257,8 +259,8 @@ def table(rows: list[FrontierRow]) -> Table:
 
     The line of a model's largest budget has the exponent with which its loss falls.
     """
-    found = []
-    for name, budgets in frontier(rows).items():
+    found, best = [], frontier(rows)
+    for name, budgets in best.items():
         for budget, group in budgets.items():
             row = group[0]
             tried = tried_beside(rows, group)
@@ -278,6 +280,7 @@ def table(rows: list[FrontierRow]) -> Table:
                     "learning rate, among those tried": edge(rows, group),
                     "seeds": len(group),
                     "loss": str(intervals.mean(values)) if values else "diverged",
+                    f"minus {REFERENCE}": minus(best, name, REFERENCE, budget),
                     "exponent of FLOPs": exponent(budgets) if budget == max(budgets) else "",
                 }
             )

@@ -146,6 +146,14 @@ def equal_time(best: Frontier, *names: str) -> tuple[float, list[dict[int, float
     return time, [at_time(best[name], time) for name in names]
 
 
+def minus(best: Frontier, name: str, other: str, budget: float) -> str:
+    """Return the loss of a model minus that of another at a budget, paired by seed, as text."""
+    if name == other:
+        return ""
+    here, there = (losses(best.get(each, {}).get(budget, [])) for each in (name, other))
+    return str(intervals.difference(here, there)) if set(here) & set(there) else ""
+
+
 def exponent(budgets: Mapping[float, Sequence[FrontierRow]]) -> str:
     """Return the exponent with which a model's loss falls from budget to budget, as text.
 
