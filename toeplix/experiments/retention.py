@@ -51,7 +51,7 @@ from toeplix.experiments.engine.scale import Scale
 from toeplix.experiments.engine.style import Axes, Figure
 
 CLAIMS, MEASURES_TIME = ("C9",), False
-COST = "15 minutes on two cores with --jobs 2; at scale desk 80 minutes"
+COST = "15 minutes on two cores with --jobs 2; at scale desk 100 minutes"
 NAMES = ("toeplitz", "paper flat", "paper 4 heads", "masked", "hyena", "mamba2", "llama", "window")
 COMPARED = {name: MODELS[name] for name in NAMES}
 TRAININGS = (*COMPARED_TRAININGS, "copy")
