@@ -198,7 +198,7 @@ def test_the_readme_is_short_and_counts_the_verdicts():
     counted = ", ".join(
         f"{count[kind]} {verbs.get(kind, kind)}" for kind in (*KINDS, NOT_YET) if count[kind]
     )
-    assert f"20 claims have {len(words)} parts" in text
+    assert f"20 claims are tested in {len(words)} parts" in text
     assert f"\n{counted}.\n" in text, f"the README should say: {counted}."
 
 

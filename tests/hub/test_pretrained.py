@@ -60,7 +60,9 @@ def test_architectures_of_transformers_load_as_its_own(arch, tied, tmp_path):
     )
     assert type(loaded) is OWN[arch]
     assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    assert torch.equal(loaded(tokens).logits, model(tokens))
+    rounding = {"rtol": 1e-5, "atol": 1e-5} if arch == "mamba2" else {"rtol": 0, "atol": 0}
+    # mamba2: ours has a scan for CPUs
+    torch.testing.assert_close(loaded(tokens).logits, model(tokens), **rounding)
     loaded.save_pretrained(tmp_path / "theirs")
     for folder in (tmp_path / "ours", tmp_path / "theirs"):
         assert torch.equal(toeplix.load(folder)(tokens), model(tokens))

@@ -138,13 +138,8 @@ def lines() -> list[str]:
     found = ["| threshold | value | where | reason |", "|---|---|---|---|"]
     for name, value in THRESHOLDS.items():
         found.append(f"| {name} | {float(value):g} | {value.where} | {value.reason} |")
-    computed = {
-        "noise_recency": ("computed", "C17b: recency of white noise", noise_recency),
-    }
-    for name, (value_text, where, function) in computed.items():
-        said = " ".join((function.__doc__ or "").split(">>>")[0].split()).removeprefix(
-            "Return the "
-        )
-        said = said[0].upper() + said[1:]
-        found.append(f"| {name} | {value_text} | {where} | {said} |")
+    said = " ".join((noise_recency.__doc__ or "").split(">>>")[0].split())
+    said = said.removeprefix("Return the ")
+    told = said[0].upper() + said[1:]
+    found.append(f"| noise_recency | computed | C17b: recency of white noise | {told} |")
     return found
