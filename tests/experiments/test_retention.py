@@ -6,6 +6,7 @@ from tests.experiments.rows_by_hand import SEEDS, kinds
 from toeplix.experiments import SCALES, retention
 from toeplix.experiments.engine import retention_verdicts
 from toeplix.experiments.engine import rows as stored
+from toeplix.experiments.engine.conditions import conditions
 from toeplix.experiments.engine.encoders import ENCODER
 
 
@@ -144,3 +145,12 @@ def test_the_better_model_is_chosen_by_encoders_on_text_that_is_not_reported():
         for row in probed(name, 0.0, "language", part=ENCODER):
             encoders.append(row | {"loss": None, "tune_loss": loss, "encoder_lr": 0.01})
     assert "paper 4 heads minus hyena" in retention.holds(encoders)["C9d"].ours
+
+
+def test_conditions_name_decoders_whose_rate_is_at_an_edge():
+    rows = [probed("hyena", 2.0 + rate, "language", lr=rate) for rate in (0.1, 0.2)]
+    rows += [probed("hyena", 2.0, "language", part="control", signal="none", lr=0.1)]
+    assert conditions([row for several in rows for row in several]) == [
+        f"seeds: {len(SEEDS)}",
+        "learning rates at an edge of those tried: 1 of 1 (decoders on hyena, language, matched)",
+    ]

@@ -45,6 +45,7 @@ from toeplix.experiments.engine.retention_verdicts import (
     best_tmm,
     chosen,
     control_losses,
+    decoders,
 )
 from toeplix.experiments.engine.rows import Row, Table
 from toeplix.experiments.engine.scale import Scale
@@ -252,17 +253,11 @@ def _by_model(rows: list[RetentionRow], part: str) -> Iterable[list[RetentionRow
 def table(rows: list[RetentionRow]) -> Table:
     """Return loss, bits kept per token, their share of all bits, and accuracy."""
     nothing = control_losses(rows)
-    groups: dict[tuple[str, ...], list[RetentionRow]] = {}
-    for row in rows:
-        if row["part"] == ENCODER:
-            continue
-        signal = row["probe"]["signal"] if row["part"] == "control" else ""
-        groups.setdefault((row["part"], signal, row["model"], row["training"]), []).append(row)
     found = []
-    for (part, signal, name, training), tried in sorted(groups.items()):
+    for (part, name, training), tried in decoders(rows).items():
         group = tuning.at_best(tried)
         here = task_tuning.by_seed(group, "loss")
-        line = {"part": f"{part} {signal}".strip(), "encoder": name, "trained on": training}
+        line = {"part": part, "encoder": name, "trained on": training}
         line["learning rate"] = f"{group[0]['lr']:g}"
         line["among those tried"] = tuning.place(group[0]["lr"], (row["lr"] for row in tried))
         line["loss"] = str(intervals.mean(list(here.values()))) if here else "diverged"

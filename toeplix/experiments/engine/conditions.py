@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from toeplix.experiments.engine import task_tuning, text_rows
+from toeplix.experiments.engine import task_tuning, text_rows, tuning
 from toeplix.experiments.engine.frontier_rows import FrontierRow, edge, frontier
+from toeplix.experiments.engine.retention_verdicts import RetentionRow, decoders
 from toeplix.experiments.engine.rows import Row
 from toeplix.experiments.engine.task_training import TaskRow
 from toeplix.experiments.engine.text_rows import TextRow
@@ -74,6 +75,8 @@ def _groups(rows: Sequence[Row]) -> tuple[list[list[Row]], dict[str, str]]:
         return cast("list[list[Row]]", of_tasks), edges
     if all("budget" in row for row in rows):
         return _of_frontier(cast("list[FrontierRow]", list(rows)))
+    if all("probe" in row for row in rows):
+        return _of_decoders(cast("list[RetentionRow]", list(rows)))
     groups: list[list[TextRow]] = []
     edges = {}
     if all("relative_time" in row for row in rows):
@@ -94,6 +97,17 @@ def _of_frontier(rows: list[FrontierRow]) -> tuple[list[list[Row]], dict[str, st
         for budget, group in budgets.items():
             groups.append(group)
             edges[f"{name}, {budget:.2g} FLOPs"] = edge(rows, group)
+    return cast("list[list[Row]]", groups), edges
+
+
+def _of_decoders(rows: list[RetentionRow]) -> tuple[list[list[Row]], dict[str, str]]:
+    groups: list[list[RetentionRow]] = []
+    edges = {}
+    for (part, name, training), tried in decoders(rows).items():
+        best = tuning.at_best(tried)
+        groups.append(best)
+        said = f"decoders on {name}, {training}, {part}"
+        edges[said] = tuning.place(best[0]["lr"], (row["lr"] for row in tried))
     return cast("list[list[Row]]", groups), edges
 
 

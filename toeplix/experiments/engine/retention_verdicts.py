@@ -57,6 +57,17 @@ def alike(
     ]
 
 
+def decoders(rows: list[RetentionRow]) -> dict[tuple[str, str, str], list[RetentionRow]]:
+    """Return the rows of decoders by part (a control's with its signal), encoder and its training."""
+    groups: dict[tuple[str, str, str], list[RetentionRow]] = {}
+    for row in rows:
+        if row["part"] == ENCODER:
+            continue
+        signal = f" {row['probe']['signal']}" if row["part"] == "control" else ""
+        groups.setdefault((row["part"] + signal, row["model"], row["training"]), []).append(row)
+    return dict(sorted(groups.items()))
+
+
 def control_losses(
     rows: list[RetentionRow], signal: str = "none", training: str = "language"
 ) -> dict[int, float]:
