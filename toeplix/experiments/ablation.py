@@ -82,7 +82,8 @@ def figure(rows: list[TextRow], published: list[Row]) -> Figure:
         if change.dof >= style.MIN_SEEDS - 1:
             axes[1].plot([change.low, change.high], [place] * 2, color="#0072b2", linewidth=1.4)
     axes[1].set_yticks(range(len(names)), names)
-    axes[1].set_ylim(len(names) - 0.4, -0.6)
+    axes[1].set_ylim(len(names) - 0.4, -1.6)  # room for the name of the line
+    axes[1].locator_params(axis="x", nbins=6)
     style.finish(axes[1], x="loss minus that of the default (nats)", y="", title="one change each")
     style.level(axes[1], 0.0, "default", vertical=True)
     return curves.compose(drawing, more=["Differences in (b) are paired by seed."])
