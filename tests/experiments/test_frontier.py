@@ -212,6 +212,10 @@ def test_the_table_compares_with_hyena_by_seed(rows):
     mean = sum(here[seed] - there[seed] for seed in here) / len(here)
     assert named["mamba2", last]["minus hyena"].startswith(f"{mean:.3f} ± ")
     assert named["hyena", last]["minus hyena"] == ""
+    _, (flat, hyena) = frontier_rows.equal_time(frontier.frontier(rows), "paper flat", "hyena")
+    mean = sum(flat[seed] - hyena[seed] for seed in hyena) / len(hyena)
+    assert named["paper flat", last]["minus hyena at equal time"].startswith(f"{mean:.3f} ± ")
+    assert named["mamba2", last]["minus hyena at equal time"] == "", "a scan without its kernels"
 
 
 def test_losses_at_a_time_between_budgets():

@@ -60,11 +60,12 @@ def test_architectures_of_transformers_load_as_its_own(arch, tied, tmp_path):
     )
     assert type(loaded) is OWN[arch]
     assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    rounding = {"rtol": 1e-5, "atol": 1e-5} if arch == "mamba2" else {"rtol": 0, "atol": 0}
-    # mamba2: ours has a scan for CPUs
-    torch.testing.assert_close(loaded(tokens).logits, model(tokens), **rounding)
+    if arch == "mamba2":  # ours has a scan for CPUs, which rounds differently
+        torch.testing.assert_close(loaded(tokens).logits, model(tokens), rtol=1e-5, atol=1e-5)
+    else:
+        assert torch.equal(loaded(tokens).logits, model(tokens))
     loaded.save_pretrained(tmp_path / "theirs")
-    for folder in (tmp_path / "ours", tmp_path / "theirs"):
+    for folder in (tmp_path / "ours", tmp_path / "theirs"):  # the same weights to the bit
         assert torch.equal(toeplix.load(folder)(tokens), model(tokens))
 
 

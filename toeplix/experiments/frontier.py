@@ -45,6 +45,7 @@ from toeplix.experiments.engine.frontier_rows import (
     exponent,
     frontier,
     minus,
+    minus_at_equal_time,
     point_levels,
     point_of,
     setting,
@@ -257,10 +258,12 @@ def _all_runs(
 def table(rows: list[FrontierRow]) -> Table:
     """Return the best width, learning rate and loss of every model and budget.
 
-    The line of a model's largest budget has the exponent with which its loss falls.
+    The line of a model's largest budget has the difference to Hyena at equal time too, and the exponent
+    with which the loss falls.
     """
     found, best = [], frontier(rows)
     for name, budgets in best.items():
+        at_time = minus_at_equal_time(best, name, REFERENCE)
         for budget, group in budgets.items():
             row = group[0]
             tried = tried_beside(rows, group)
@@ -281,6 +284,7 @@ def table(rows: list[FrontierRow]) -> Table:
                     "seeds": len(group),
                     "loss": str(intervals.mean(values)) if values else "diverged",
                     f"minus {REFERENCE}": minus(best, name, REFERENCE, budget),
+                    f"minus {REFERENCE} at equal time": at_time if budget == max(budgets) else "",
                     "exponent of FLOPs": exponent(budgets) if budget == max(budgets) else "",
                 }
             )

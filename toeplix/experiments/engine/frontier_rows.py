@@ -154,6 +154,18 @@ def minus(best: Frontier, name: str, other: str, budget: float) -> str:
     return str(intervals.difference(here, there)) if set(here) & set(there) else ""
 
 
+def minus_at_equal_time(best: Frontier, name: str, other: str) -> str:
+    """Return the loss of a model minus that of another at the time of `equal_time`, as text.
+
+    Mamba 2 has none: without its CUDA kernels its time says nothing of the model.
+    """
+    measured = all(len(best.get(each, {})) > 1 for each in (name, other))
+    if name in (other, "mamba2") or not measured:
+        return ""
+    _, (here, there) = equal_time(best, name, other)
+    return str(intervals.difference(here, there)) if set(here) & set(there) else ""
+
+
 def exponent(budgets: Mapping[float, Sequence[FrontierRow]]) -> str:
     """Return the exponent with which a model's loss falls from budget to budget, as text.
 
