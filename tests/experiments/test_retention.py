@@ -154,3 +154,14 @@ def test_conditions_name_decoders_whose_rate_is_at_an_edge():
         f"seeds: {len(SEEDS)}",
         "learning rates at an edge of those tried: 1 of 1 (decoders on hyena, language, matched)",
     ]
+
+
+def test_a_table_has_a_line_for_every_kind_of_decoder():
+    """Controls of two signals are two lines, and runs that only train an encoder are none."""
+    rows = probed("hyena", 2.0, "language")
+    rows += probed("hyena", 3.0, "language", part="control", signal="none")
+    rows += probed("hyena", 3.1, "language", part="control", signal="shuffled")
+    rows += probed("hyena", 0.0, "language", part=ENCODER)
+    lines = retention.table(rows)
+    assert [line["part"] for line in lines] == ["control none", "control shuffled", "matched"]
+    assert len({line["loss"] for line in lines}) == 3
