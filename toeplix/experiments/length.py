@@ -1,9 +1,10 @@
 """Beyond the trained length: validation loss by position, up to 64 times the context.
 
 Models are trained on packed documents of the context's length and read validation text of up to 64 times
-as many tokens in one sequence. Recurrent filters are defined at every lag, free filters are sliding
-windows of the context, and Llama meets distances that it was not trained on. The text is the reported
-half of the validation documents, one after the other, with their boundary tokens.
+as many tokens in one sequence. Recurrent filters are defined at every lag, free filters and those of
+Hyena are sliding windows of the context, and Llama meets distances that it was not trained on. The text
+is the reported half of the validation documents, one after the other, with their boundary tokens. Runs
+that only choose a learning rate do not read it.
 """
 
 from dataclasses import dataclass, replace
@@ -37,8 +38,7 @@ COST = "half an hour on two cores with --jobs 2"
 COMPARED: dict[str, Settings] = {
     "free": FREE,
     "recurrent": {"arch": "toeplitz", "filter": "recurrent"},
-    "hybrid": MODELS["hybrid"],
-    "llama": MODELS["llama"],
+    **{name: MODELS[name] for name in ("hybrid", "hyena", "llama")},
 }
 CHUNK = 2048  # positions that are read at once
 SIZES: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ def measure(case: Case, work: Path) -> LengthFound:
 
     found = text_training.measure(case, work)
     run = text_runs.run_of(case, work)
-    if found["diverged"]:
+    if found["diverged"] or case.tuning_run:
         return {**found, "by_position": []}
     model = load(text_runs.directory(run, work) / "model")
     store = corpora.store(case, work)
@@ -126,13 +126,24 @@ def ranges(losses: torch.Tensor, context: int) -> list[list[float]]:
 
 
 def table(rows: list[LengthRow]) -> Table:
-    """Return final losses, and the loss in every range of positions with the first seed."""
-    lines: list[dict[str, object]] = []
+    """Return final losses, and the loss in every range of positions."""
     groups: Any = at_best(rows)
-    for line, group in zip(curves.table(rows), groups.values(), strict=True):
-        by_position = group[0].get("by_position", [])
-        lines.append({**line, **{f"to {int(end)}": f"{loss:.3f}" for end, loss in by_position}})
-    return lines
+    pairs = zip(curves.table(rows), groups.values(), strict=True)
+    return [
+        line | {f"to {end}": str(mean) for end, mean in _by_position(group).items()}
+        for line, group in pairs
+    ]
+
+
+def _by_position(group: list[LengthRow]) -> dict[int, intervals.Interval]:
+    """Return the mean loss over seeds in each range of positions, by the end of the range."""
+    known = [
+        {int(end): loss for end, loss in found}
+        for row in group
+        if (found := row.get("by_position"))
+    ]
+    shared = sorted(set.intersection(*map(set, known))) if known else []
+    return {end: intervals.mean([each[end] for each in known]) for end in shared}
 
 
 def figure(rows: list[LengthRow], published: list[Row]) -> Figure:
@@ -141,15 +152,13 @@ def figure(rows: list[LengthRow], published: list[Row]) -> Figure:
     looks = style.looks(groups)
     ends: set[int] = set()
     for name, group in groups.items():
-        known = [dict(map(tuple, row.get("by_position", []))) for row in group]
-        shared = sorted(set.intersection(*map(set, known)))
-        means = [intervals.mean([each[end] for each in known]) for end in shared]
-        ends |= set(shared)
-        values = [each.value for each in means]
-        axes.plot(shared, values, label=name, markersize=4, **looks[name])
-        if len(known) >= style.MIN_SEEDS:
-            low, high = ([each.low for each in means], [each.high for each in means])
-            axes.fill_between(shared, low, high, color=looks[name]["color"], alpha=0.15, lw=0)
+        by_position = _by_position(group)
+        places, means = list(by_position), list(by_position.values())
+        ends |= set(places)
+        axes.plot(places, [mean.value for mean in means], label=name, markersize=4, **looks[name])
+        if len(group) >= style.MIN_SEEDS:
+            low, high = ([mean.low for mean in means], [mean.high for mean in means])
+            axes.fill_between(places, low, high, color=looks[name]["color"], alpha=0.15, lw=0)
     style.plain_ticks(axes, ends)
     style.level(axes, rows[0]["context"], "trained length", vertical=True)
     style.finish(axes, x="position, end of a range", y=curves.LOSS)
