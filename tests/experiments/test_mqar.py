@@ -70,6 +70,39 @@ def test_other_widths_are_tuned_around_the_known_rate():
         assert {case.model for case in here} == set(mqar.names(DESK))
 
 
+def test_learning_rates_of_the_control_are_tried_one_after_the_other():
+    """Those after one that solves the setting end where it did; its own run and other seeds do not."""
+    found, order = {}, []
+    for _ in range(10):
+        first = [
+            case
+            for case in mqar.cases(DESK, list(found.values()))
+            if case.model == mqar.CONTROL and case.options["pairs"] == 4
+        ]
+        new = [case for case in first if stored.key(stored.record(case)) not in found]
+        if not new:
+            break
+        order.append([(case.lr, case.seed, case.limit) for case in new])
+        for case in new:
+            steps = {2e-3: None, 4e-3: 900, 8e-3: 700}.get(case.lr)
+            solved = None if steps is None or steps > (case.limit or steps) else steps
+            found[stored.key(stored.record(case))] = row(case, solved)
+    assert order == [
+        [(2e-3, 0, None)],
+        [(4e-3, 0, None)],
+        [(8e-3, 0, 900)],
+        [(1.6e-2, 0, 700)],
+        [(8e-3, 1, None), (8e-3, 2, None)],
+    ]
+
+
+def test_a_run_with_a_limit_is_the_beginning_of_the_same_run(tmp_path):
+    case = replace(mqar.cases(SCALES["smoke"], [])[0], steps=60, lr=1e-2)
+    long, short = (mqar.measure(replace(case, limit=limit), tmp_path) for limit in (None, 31))
+    assert short["curve"] == [point for point in long["curve"] if point[0] <= 31]
+    assert [point[0] for point in short["curve"]][-1] == 31
+
+
 def test_a_run_ends_at_the_target_accuracy(tmp_path):
     case = replace(
         mqar.cases(SCALES["smoke"], [])[0], options={"pairs": 1}, context=8, vocab=5, lr=2e-2

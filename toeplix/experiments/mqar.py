@@ -2,9 +2,10 @@
 
 The control is the Transformer. It is trained on every setting for up to MAX_STEPS steps, at the best of
 its learning rates, until it reaches the target accuracy; if its first seed does not, there are no others.
-Other models then get STEPS_MULTIPLE times the steps that the control needed, and at least MIN_STEPS; on a
-setting that the control does not solve they are not trained, and nothing is concluded. A run ends as soon
-as it reaches the target accuracy.
+Its learning rates are tried one after the other; once one has reached the target, the next ones get no
+more steps than it needed, since the fastest is used. Other models then get STEPS_MULTIPLE times the steps
+that the control needed, and at least MIN_STEPS; on a setting that the control does not solve they are not
+trained, and nothing is concluded. A run ends as soon as it reaches the target accuracy.
 
 Settings differ in the number of pairs, the width or the length (more positions for the same pairs), and
 an easy one is the first, so that it has other models. The learning rates of the other models are tuned at
@@ -13,6 +14,7 @@ for few pairs may learn nothing of many. Mamba 2 is left out at scale desk: with
 step of it takes three times as long as one of Hyena, and five times as long as one of the paper's model.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -77,11 +79,17 @@ WARMUP = {"paper": 1000, "desk": 100, "laptop": 20, "smoke": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Case(task_training.Case):
-    """A run that ends at the target accuracy."""
+    """A run that ends at the target accuracy, or at `limit`: then another learning rate was faster."""
+
+    limit: int | None = None
 
     @property
     def stop_at(self) -> float:
         return TARGET_ACCURACY
+
+    @property
+    def last_step(self) -> int:
+        return self.steps if self.limit is None else self.limit
 
 
 def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
@@ -111,10 +119,20 @@ def cases(scale: Scale, rows: list[TaskRow]) -> list[Case]:
 
 def _control_cases(scale: Scale, setting: Setting, rows: list[TaskRow]) -> list[Case]:
     """Return the runs of the control: other seeds only if the first solves the setting."""
-    control = _case(scale, CONTROL, setting)
-    one = replace(scale, seeds=scale.seeds[:1])
-    solved = steps_of_others(one, setting, rows) is not None
-    return tuned([control], scale if solved else one, rows, RATES)
+    control, first = _case(scale, CONTROL, setting), scale.seeds[0]
+    tried = {row["lr"]: row for row in _rows_of(control, rows) if row["seed"] == first}
+    fastest = min(
+        (steps for row in tried.values() if (steps := row.get("tune_solved"))), default=None
+    )
+    found: list[Case] = []
+    for case in tuned([control], replace(scale, seeds=(first,)), rows, RATES):
+        if case.lr not in tried:
+            return [*found, replace(case, limit=fastest)]
+        fields: Mapping[str, Any] = tried[case.lr]
+        found.append(replace(case, limit=fields.get("limit")))
+    if steps_of_others(replace(scale, seeds=(first,)), setting, rows) is None:
+        return found
+    return found + [case for case in tuned([control], scale, rows, RATES) if case.seed != first]
 
 
 def names(scale: Scale) -> tuple[str, ...]:
@@ -142,11 +160,7 @@ def steps_of_others(scale: Scale, setting: Setting, rows: list[TaskRow]) -> int 
     """Return the steps that other models get on a setting; None if the control has not solved it."""
     control = _case(scale, CONTROL, setting)
     rate = best_rate(control, scale, rows, RATES)
-    mine = [
-        row
-        for row in rows
-        if task_tuning.identity(row) == task_tuning.identity(vars(control)) and row["lr"] == rate
-    ]
+    mine = [row for row in _rows_of(control, rows) if row["lr"] == rate]
     if not set(scale.seeds) <= {row["seed"] for row in mine}:
         return None
     needed = [row["solved"] for row in mine if row["seed"] in scale.seeds]
@@ -157,6 +171,11 @@ def steps_of_others(scale: Scale, setting: Setting, rows: list[TaskRow]) -> int 
         return None
     most = STEPS_MULTIPLE * max(solved)
     return min(SIZES[scale.name]["steps"], max(MIN_STEPS[scale.name], -(-most // 100) * 100))
+
+
+def _rows_of(case: Case, rows: list[TaskRow]) -> list[TaskRow]:
+    """Return the rows of a case at all learning rates and seeds."""
+    return [row for row in rows if task_tuning.identity(row) == task_tuning.identity(vars(case))]
 
 
 measure = task_training.measure

@@ -69,6 +69,11 @@ class Case(text_runs.Sized):
         return math.inf if TASKS[self.task].auto else PERFECT_ACCURACY
 
     @property
+    def last_step(self) -> int:
+        """The step after which a run ends, early if below `steps`: schedules are those of `steps`."""
+        return self.steps
+
+    @property
     def evaluations(self) -> int:
         """The number of validation evaluations of a run."""
         return EVALUATIONS
@@ -215,6 +220,7 @@ def learn(model: Network, case: Case, work: Path) -> TaskFound:
         looked,
         tuned_on,
         stop_at=case.stop_at,
+        last_step=case.last_step,
         evaluations=case.evaluations,
     )
     double = 2 if task.auto else 1
@@ -235,12 +241,14 @@ def fit(
     held: Sequence[Batch],
     tune: Sequence[Batch] = (),
     stop_at: float = PERFECT_ACCURACY,
+    last_step: int | None = None,
     evaluations: int = EVALUATIONS,
 ) -> LearningFound:
     """Train with AdamW, warmup and linear decay, as in `toeplix.training.loop`, on `batch(step)`.
 
     Loss and accuracy are measured `evaluations` times on `held` and, for the choice of a learning rate,
-    on `tune`. Training ends early at the accuracy `stop_at` on `held`.
+    on `tune`. Training ends early at the accuracy `stop_at` on `held`, or at the first evaluation from
+    `last_step` on.
     """
     sizes: dict[str, Any] = {"steps": case.steps, "lr": case.lr, "warmup": case.warmup}
     recipe = Run(**({"data": "tasks"} | sizes | case.recipe))
@@ -277,7 +285,7 @@ def fit(
                 if tune:
                     tuning_curve.append([step + 1, *score(model, tune)])
                 early = right >= stop_at
-                if early:
+                if early or (last_step is not None and step + 1 >= last_step):
                     break
     finally:
         torch.set_num_threads(threads)
