@@ -8,16 +8,16 @@ next width, and ends where no neighbouring width or rate is better, nor a wider 
 a narrower one at a higher rate. The best is repeated with the other seeds; if one of them diverges, it is
 given up for the next best. The claim is decided at the largest budget; models have more seeds, at all
 budgets, where the first ones leave a part of the claim undecided.
-Times are relative to the paper's flat model (`text_training`); at equal time, losses are interpolated in
-log time between budgets. Mamba 2 is not compared at equal time: without its CUDA kernels it runs a scan
-in PyTorch. Scale desk leaves out the model with free filters and gate, which was the default before the
-hybrid.
+Times are relative to the paper's flat model (`text_training`), and medians over all runs of a model and
+width; at equal time, losses are interpolated in log time between budgets. Mamba 2 is not compared at
+equal time: without its CUDA kernels it runs a scan in PyTorch. Scale desk leaves out the model with free
+filters and gate, which was the default before the hybrid.
 """
 
 import functools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -39,9 +39,10 @@ from toeplix.experiments.engine.frontier_rows import (
     TMM,
     Frontier,
     FrontierRow,
+    at_a_look,
+    at_equal_time,
     best_tmm,
     edge,
-    equal_time,
     exponent,
     frontier,
     minus,
@@ -52,6 +53,7 @@ from toeplix.experiments.engine.frontier_rows import (
     tried_beside,
     width_edge,
     with_seeds,
+    with_shared_times,
 )
 from toeplix.experiments.engine.models import MODELS, model, published_rate
 from toeplix.experiments.engine.rows import Row, Table
@@ -62,6 +64,8 @@ from toeplix.experiments.engine.text_rows import losses
 from toeplix.experiments.engine.thresholds import SIMILAR_LOSS
 from toeplix.experiments.engine.verdicts import Comparison, decide
 
+Cost = Callable[[FrontierRow], float]
+Looks = Mapping[str, Mapping[str, Any]]
 CLAIMS, MEASURES_TIME = ("C1",), False
 COST = "10 minutes on two cores with --jobs 2; at scale desk 3 hours"
 REFERENCE = RIVALS["C1a"]  # the model to which the table compares all others
@@ -172,12 +176,13 @@ def _undecided(scale: Scale, rows: list[FrontierRow]) -> set[str]:
 
 def figure(rows: list[FrontierRow], published: list[Row]) -> Figure:
     drawing, axes = style.panels(3, height=3.0)
-    best = frontier(rows)
+    best, rows = frontier(rows), with_shared_times(rows)
+    looks = style.looks(dict.fromkeys([*best, *(row["model"] for row in rows)]))
     for place, (label, cost) in zip(axes, COSTS.items(), strict=True):
-        _lines(place, best, cost)
-        _all_runs(place, rows, best, cost)
+        _lines(place, best, cost, looks)
+        _all_runs(place, rows, cost, looks)
         style.log_ticks(place)
-        _names(place, best, cost)
+        _names(place, best, cost, looks)
         style.finish(place, x=label, y=curves.LOSS, title=f"by {label.partition(' (')[0]}")
     text = (
         "Loss of each model at its best width and learning rate, for every budget of FLOPs whose search "
@@ -187,8 +192,7 @@ def figure(rows: list[FrontierRow], published: list[Row]) -> Figure:
     return style.compose(drawing, f"{text} {style.INTERVALS}")
 
 
-def _lines(axes: Axes, best: Frontier, cost: Callable[[FrontierRow], float]) -> None:
-    looks = style.looks(best)
+def _lines(axes: Axes, best: Frontier, cost: Cost, looks: Looks) -> None:
     for name, budgets in best.items():
         known = {
             statistics.fmean(map(cost, group)): group for group in budgets.values() if losses(group)
@@ -214,9 +218,9 @@ def _mean(group: Sequence[FrontierRow]) -> float:
     return statistics.fmean(losses(group).values())
 
 
-def _names(axes: Axes, best: Frontier, cost: Callable[[FrontierRow], float]) -> None:
+def _names(axes: Axes, best: Frontier, cost: Cost, looks: Looks) -> None:
     """Write the width beside each model's largest budget, and the losses that lie above the panel."""
-    looks, top = style.looks(best), axes.get_ylim()[1]
+    top = axes.get_ylim()[1]
     inside = []
     for name, budgets in best.items():
         known = [group for group in budgets.values() if losses(group)]
@@ -232,14 +236,11 @@ def _names(axes: Axes, best: Frontier, cost: Callable[[FrontierRow], float]) -> 
     style.names(axes, inside)
 
 
-def _all_runs(
-    axes: Axes, rows: list[FrontierRow], best: Frontier, cost: Callable[[FrontierRow], float]
-) -> None:
+def _all_runs(axes: Axes, rows: list[FrontierRow], cost: Cost, looks: Looks) -> None:
     """Plot what else was tried, as far as it lies within the range of the frontier.
 
     Right of it there is room for the names of the last points.
     """
-    looks = style.looks(best)
     bottom, top = axes.get_ylim()
     for row in rows:
         if row["loss"] is not None and row["loss"] < top:
@@ -258,8 +259,8 @@ def _all_runs(
 def table(rows: list[FrontierRow]) -> Table:
     """Return the best width, learning rate and loss of every model and budget.
 
-    The line of a model's largest budget has the difference to Hyena at equal time too, and the exponent
-    with which the loss falls.
+    The line of a model's largest budget also has the difference from Hyena at equal time (and which), and
+    the exponent with which the loss falls.
     """
     found, best = [], frontier(rows)
     for name, budgets in best.items():
@@ -292,13 +293,15 @@ def table(rows: list[FrontierRow]) -> Table:
 
 
 def holds(rows: list[FrontierRow]) -> dict[str, Verdict]:
-    return _judged(frontier(rows))
+    return _judged(at_a_look(frontier(rows)))
 
 
 def _judged(best: Frontier) -> dict[str, Verdict]:
-    budgets = sorted({budget for several in best.values() for budget in several})
+    """Judge the claim at the largest budget of a scale; the others decide nothing before it is there."""
+    budgets = tuple(sorted({budget for several in best.values() for budget in several}))
     needed = (*TMM, *OTHERS)  # others are shown and decide nothing
-    if len(budgets) < 2 or any(set(best.get(name, {})) != set(budgets) for name in needed):
+    planned = budgets in {sizes.budgets for sizes in SIZES.values()}
+    if not planned or any(set(best.get(name, {})) != set(budgets) for name in needed):
         return {}
     last = {name: best[name][budgets[-1]] for name in needed}
     tmm = best_tmm(best, budgets[-1])
@@ -314,10 +317,9 @@ def _judged(best: Frontier) -> dict[str, Verdict]:
         name = f"{budgets[-1]:.2g} FLOPs, {tmm} minus {other}"
         parts[part] = [_compared(name, difference, [last[tmm]], [last[other]])]
     other = RIVALS["C1c"]
-    time, (here, there) = equal_time(best, tmm, other)
-    if set(here) & set(there):
+    if (found := at_equal_time(best, tmm, other)) is not None:
+        time, difference = found
         name = f"time of {time:,.0f} steps of flat TMM, {tmm} minus {other}"
-        difference = intervals.difference(here, there)
         every = (list(best[each].values()) for each in (tmm, other))
         parts["C1c"] = [_compared(name, difference, *every)]
     return decide(parts)

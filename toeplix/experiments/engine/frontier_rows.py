@@ -6,7 +6,7 @@ loss ~ FLOPs^-exponent between the budgets, at the best width and learning rate 
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class FrontierRow(TextRow):
     """Fields of a `Case` and the measurements of its run."""
 
     budget: float
+    time_error: NotRequired[float]  # standard error of log `relative_time` (`with_shared_times`)
 
 
 # fields that all runs of a frontier have in common; widths and steps follow from the budgets
@@ -56,13 +57,41 @@ def point_levels(rows: Iterable[FrontierRow], seed: int) -> dict[Point, float]:
     return {point: math.inf if point in diverged else each for point, each in levels.items()}
 
 
+def with_shared_times(rows: Sequence[FrontierRow]) -> list[FrontierRow]:
+    """Return rows whose step time is the median over all runs of the same model and width.
+
+    Learning rate, seed and number of steps do not change it, so a run's own timing, of a few seconds,
+    says less about it than all of them together.
+    """
+    logs: dict[tuple[object, ...], list[float]] = {}
+    for row in rows:
+        logs.setdefault(_timed(row), []).append(math.log(row["relative_time"]))
+    middle = {key: math.exp(statistics.median(several)) for key, several in logs.items()}
+    errors = {key: _error_of_median(several) for key, several in logs.items()}
+    return [
+        {**row, "relative_time": middle[_timed(row)], "time_error": errors[_timed(row)]}
+        for row in rows
+    ]
+
+
+def _timed(row: FrontierRow) -> tuple[object, ...]:
+    return row["model"], row["dim"], setting(row)
+
+
+def _error_of_median(values: Sequence[float]) -> float:
+    """Return the standard error of the median of normally distributed values; 0 for a single one."""
+    if len(values) < 2:
+        return 0.0
+    return math.sqrt(math.pi / 2) * statistics.stdev(values) / math.sqrt(len(values))
+
+
 def frontier(rows: Sequence[FrontierRow]) -> Frontier:
     """Return the rows of each model and budget at the best width and learning rate, of all seeds.
 
     The first seed chooses them, among those at which no seed diverged. All are of one setting, that
     with most models and rows. A best that is not yet repeated is left out (`_repeated`).
     """
-    rows = text_rows.fullest(rows, setting)
+    rows = with_shared_times(text_rows.fullest(rows, setting))
     groups: dict[tuple[str, float], list[FrontierRow]] = {}
     for row in rows:
         groups.setdefault((row["model"], row["budget"]), []).append(row)
@@ -121,6 +150,17 @@ def with_seeds(best: Frontier, seeds: Collection[int]) -> Frontier:
     return found
 
 
+def at_a_look(best: Frontier) -> Frontier:
+    """Return the rows of the planned numbers of seeds only (`tuning.at_a_look`)."""
+    return {
+        name: {
+            budget: list(tuning.at_a_look({row["seed"]: row for row in group}).values())
+            for budget, group in budgets.items()
+        }
+        for name, budgets in best.items()
+    }
+
+
 def best_tmm(best: Frontier, budget: float) -> str | None:
     """Return the better of the paper's two models at a budget, None until both are measured there.
 
@@ -137,13 +177,22 @@ def best_tmm(best: Frontier, budget: float) -> str | None:
     return TMM[means.index(min(means))]
 
 
-def equal_time(best: Frontier, *names: str) -> tuple[float, list[dict[int, float]]]:
-    """Return a time, and the losses of models at it by seed.
+def at_equal_time(best: Frontier, name: str, other: str) -> tuple[float, intervals.Interval] | None:
+    """Return a time, and the loss of a model minus that of another at it, paired by seed.
 
-    It is that of the shortest run of the largest budget, so that no seed is extrapolated.
+    The time is that of the shorter of their runs of the largest budget, so that nothing is extrapolated.
+    Widths are those that are best at equal FLOPs; a model that is best at another width at equal time
+    has a loss that is too high here. None without two budgets and a shared seed.
     """
-    time = min(COSTS[curves.TIME](row) for name in names for row in best[name][max(best[name])])
-    return time, [at_time(best[name], time) for name in names]
+    budgets = [best.get(each, {}) for each in (name, other)]
+    if min(map(len, budgets)) < 2:
+        return None
+    time = min(_time(several[max(several)]) for several in budgets)
+    here, there = (at_time(several, time) for several in budgets)
+    if not set(here) & set(there):
+        return None
+    error = math.hypot(*(_error_of_time(several, time) for several in budgets))
+    return time, intervals.widened(intervals.difference(here, there), error)
 
 
 def minus(best: Frontier, name: str, other: str, budget: float) -> str:
@@ -155,15 +204,12 @@ def minus(best: Frontier, name: str, other: str, budget: float) -> str:
 
 
 def minus_at_equal_time(best: Frontier, name: str, other: str) -> str:
-    """Return the loss of a model minus that of another at the time of `equal_time`, as text.
+    """Return the difference of `at_equal_time` and its time, as text.
 
-    Mamba 2 has none: without its CUDA kernels its time says nothing of the model.
+    Mamba 2 has none: without its CUDA kernels its time says nothing about the model.
     """
-    measured = all(len(best.get(each, {})) > 1 for each in (name, other))
-    if name in (other, "mamba2") or not measured:
-        return ""
-    _, (here, there) = equal_time(best, name, other)
-    return str(intervals.difference(here, there)) if set(here) & set(there) else ""
+    found = None if name in (other, "mamba2") else at_equal_time(best, name, other)
+    return "" if found is None else f"{found[1]} (at {found[0]:,.0f})"
 
 
 def exponent(budgets: Mapping[float, Sequence[FrontierRow]]) -> str:
@@ -182,22 +228,30 @@ def exponent(budgets: Mapping[float, Sequence[FrontierRow]]) -> str:
     return str(intervals.mean([float(slope) for slope in slopes]))
 
 
-def at_time(budgets: dict[float, list[FrontierRow]], time: float) -> dict[int, float]:
-    """Return losses by seed at a time, interpolated linearly in its logarithm between budgets.
-
-    Every seed has the times that were measured in its own runs, so that their spread is part of the
-    spread of the losses.
-    """
-    times = [{row["seed"]: COSTS[curves.TIME](row) for row in group} for group in budgets.values()]
+def at_time(budgets: Mapping[float, Sequence[FrontierRow]], time: float) -> dict[int, float]:
+    """Return losses by seed at a time, interpolated linearly in its logarithm between budgets."""
     by_seed = [losses(group) for group in budgets.values()]
-    seeds = set.intersection(*map(set, by_seed))
     return {
-        seed: float(
-            np.interp(
-                np.log(time),
-                np.log([each[seed] for each in times]),
-                [each[seed] for each in by_seed],
-            )
-        )
-        for seed in seeds
+        seed: _between(budgets, time, [known[seed] for known in by_seed])
+        for seed in sorted(set.intersection(*map(set, by_seed)))
     }
+
+
+def _between(
+    budgets: Mapping[float, Sequence[FrontierRow]], time: float, values: Sequence[float]
+) -> float:
+    times = [math.log(_time(group)) for group in budgets.values()]
+    return float(np.interp(math.log(time), times, values))
+
+
+def _time(group: Sequence[FrontierRow]) -> float:
+    """Return the time of the runs of a group, which all have the same."""
+    return COSTS[curves.TIME](group[0])
+
+
+def _error_of_time(budgets: Mapping[float, Sequence[FrontierRow]], time: float) -> float:
+    """Return the standard error of a loss at a time, if losses were exact and times were not."""
+    errors = [group[0].get("time_error", 0.0) for group in budgets.values()]
+    error = _between(budgets, time, errors)
+    now, before = (at_time(budgets, time * math.exp(shift)) for shift in (0.0, -error))
+    return abs(statistics.fmean(before[seed] - now[seed] for seed in now)) if now else 0.0

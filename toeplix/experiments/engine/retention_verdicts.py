@@ -79,12 +79,17 @@ def control_losses(
 
 def holds(rows: list[RetentionRow]) -> dict[str, Verdict]:
     losses = {
-        (name, training): task_tuning.by_seed(chosen(rows, name, training), "loss")
+        (name, training): tuning.at_a_look(
+            task_tuning.by_seed(chosen(rows, name, training), "loss")
+        )
         for name in (*TMM, *RIVALS)
         for training in COMPARED_TRAININGS
     }
     best = best_tmm(rows) or ""
-    if not all(losses.get((name, kind)) for name in (best, *RIVALS) for kind in COMPARED_TRAININGS):
+    compared = [
+        losses.get((name, kind), {}) for name in (best, *RIVALS) for kind in COMPARED_TRAININGS
+    ]
+    if not set.intersection(*map(set, compared)):
         return {}
     control = _unread(rows) or _diverged(rows, best)
     parts: dict[str, list[Comparison]] = {}

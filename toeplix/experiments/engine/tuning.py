@@ -43,9 +43,11 @@ FIRST_PROTOCOL = (
     "rows of the first protocol: learning rates were chosen on the reported data, and all seeds had one "
     "data order"
 )
+LOOKS = 3, 6  # numbers of seeds at which comparisons to which seeds are added are judged
 MAX_EXTRA_RATES = 4  # maximum number of learning rates tried beyond the grid
 
 Score = TypeVar("Score", float, tuple[float, float])  # of a learning rate; lower is better
+Value = TypeVar("Value")
 AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
 
 
@@ -181,6 +183,19 @@ def seeds(scale: Scale, undecided: bool = False) -> tuple[int, ...]:
         return scale.seeds
     following = range(max(scale.seeds) + 1, max(scale.seeds) + 1 + scale.max_seeds)
     return (*scale.seeds, *following)[: scale.max_seeds]
+
+
+def at_a_look(by_seed: Mapping[int, Value]) -> dict[int, Value]:
+    """Return the values of the first seeds of LOOKS until all of them are there.
+
+    Judging after each seed that is added would be more looks than SEEDS_RULE says.
+
+    >>> list(at_a_look(dict.fromkeys(range(5)))), list(at_a_look(dict.fromkeys(range(6))))
+    ([0, 1, 2], [0, 1, 2, 3, 4, 5])
+    """
+    first, last = LOOKS
+    wanted = sorted(by_seed)
+    return {seed: by_seed[seed] for seed in (wanted if len(wanted) >= last else wanted[:first])}
 
 
 def undecided(interval: Interval | None, bound: float = 0.0) -> bool:
