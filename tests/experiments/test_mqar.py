@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from toeplix.experiments import mqar
 from toeplix.experiments.engine import rows as stored
+from toeplix.experiments.engine import task_training
 from toeplix.experiments.engine.scale import SCALES
 
 DESK = SCALES["desk"]
@@ -101,6 +102,24 @@ def test_a_run_with_a_limit_is_the_beginning_of_the_same_run(tmp_path):
     long, short = (mqar.measure(replace(case, limit=limit), tmp_path) for limit in (None, 31))
     assert short["curve"] == [point for point in long["curve"] if point[0] <= 31]
     assert [point[0] for point in short["curve"]][-1] == 31
+
+
+def test_a_run_that_is_solved_on_the_tuning_half_goes_on_beyond_its_limit(tmp_path, monkeypatch):
+    """It may be the fastest, and then has to say when it solved the reported half."""
+    case = replace(mqar.cases(SCALES["smoke"], [])[0], steps=50, limit=20)
+
+    def ended(*accuracies):
+        """Evaluations on the reported and the tuning half, in turns."""
+        several = iter(accuracies)
+        monkeypatch.setattr(task_training, "score", lambda *_: (1.0, next(several, 1.0)))
+        folder = tmp_path / str(len(accuracies))
+        return mqar.measure(case, folder)
+
+    both = [0.5] * 19 * 2
+    assert ended(*both, 0.94, 0.94)["curve"][-1][0] == 20
+    found = ended(*both, 0.94, 0.96, 0.94, 0.96)
+    assert (found["curve"][-1][0], found["tune_solved"]) == (22, 20)
+    assert found["solved"] is not None
 
 
 def test_a_run_ends_at_the_target_accuracy(tmp_path):

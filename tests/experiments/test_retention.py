@@ -55,6 +55,15 @@ def test_retention_grows_and_is_highest():
     assert retention.holds([]) == {}
 
 
+def test_seeds_between_the_planned_looks_do_not_decide():
+    rows = kept(paper_flat=4.2, hyena=5.49)
+    other = [row | {"seed": 3 + row["seed"], "loss": row["loss"] + 0.01} for row in rows]
+    four = [*rows, *(row for row in other if row["seed"] == 3)]
+    assert retention.holds(four) == retention.holds(rows) != retention.holds([*rows, *other])
+    apart = [row | {"seed": 9 + row["seed"]} if row["model"] == "hyena" else row for row in rows]
+    assert retention.holds(apart) == {}, "no seed is shared"
+
+
 def searched(desk, *, gain=0.5):
     """All rows of a run to its end; training on language lowers the loss of decoders by `gain`."""
     found = {}

@@ -247,8 +247,8 @@ def fit(
     """Train with AdamW, warmup and linear decay, as in `toeplix.training.loop`, on `batch(step)`.
 
     Loss and accuracy are measured `evaluations` times on `held` and, for the choice of a learning rate,
-    on `tune`. Training ends early at the accuracy `stop_at` on `held`, or at the first evaluation from
-    `last_step` on.
+    on `tune`. Training ends early at the accuracy `stop_at` on `held`, and at the first evaluation from
+    `last_step` on if TARGET_ACCURACY is not reached on `tune`.
     """
     sizes: dict[str, Any] = {"steps": case.steps, "lr": case.lr, "warmup": case.warmup}
     recipe = Run(**({"data": "tasks"} | sizes | case.recipe))
@@ -285,7 +285,8 @@ def fit(
                 if tune:
                     tuning_curve.append([step + 1, *score(model, tune)])
                 early = right >= stop_at
-                if early or (last_step is not None and step + 1 >= last_step):
+                late = last_step is not None and step + 1 >= last_step
+                if early or (late and solved(tuning_curve) is None):
                     break
     finally:
         torch.set_num_threads(threads)
