@@ -12,7 +12,7 @@ from rich.console import Console
 from toeplix import Model, build, save
 from toeplix.cli.main import main
 from toeplix.evaluation import harness, paper
-from toeplix.evaluation.harness import labels, manager, sample_error
+from toeplix.evaluation.harness import constant_answer, labels, manager, sample_error
 from toeplix.evaluation.table import full_table
 
 pytestmark = pytest.mark.slow
@@ -222,6 +222,14 @@ def test_every_filter_has_its_row():
     shown = console.export_text()
     for kind in kinds:
         assert f"exact_match ({kind})" in shown
+
+
+def test_constant_answers():
+    targets = [{"target": each} for each in (0, 1, 1, 2)]
+    assert constant_answer("acc", targets) == 0.5
+    assert constant_answer("mcc", targets) is None
+    assert constant_answer("acc", [{"target": "Paris"}]) is None
+    assert constant_answer("acc", []) is None
 
 
 def test_standard_errors_from_samples():

@@ -55,6 +55,20 @@ def test_noise():
     assert noisy(Score(3, math.nan, 1, 50), Score(3, math.nan, 1, 50))
 
 
+def test_the_best_constant_answer_of_a_line():
+    (glue,) = [each for each in paper.TABLE if each.label == "GLUE"]
+    tasks = {"mrpc": ("acc", 0.7), "sst2": ("acc", 0.5), "cola": ("mcc", None)}
+    found = {
+        (task, metric): row(None, task, metric, 0.4, 0.01) | {"constant": share}
+        for task, (metric, share) in tasks.items()
+    }
+    assert glue.constant_answer(found) == pytest.approx(40), "a correlation of zero in CoLA"
+    assert glue.constant_answer({}) is None
+    (swde,) = [each for each in paper.TABLE if each.label.startswith("SWDE")]
+    free = row(None, "swde", "contains", 0.1, 0.01) | {"constant": None}
+    assert swde.constant_answer({("swde", "contains"): free}) is None
+
+
 def test_models_side_by_side():
     shown = drawn(
         [

@@ -26,6 +26,8 @@ def test_scores_of_what_there_is_data_for(tmp_path, monkeypatch):
         assert row["tasks"] == ["swde", "arc_easy"]
         assert set(row["scores"]) == {"SWDE, contains", "ARC-Easy"}
         assert row["scores"]["ARC-Easy"]["questions"] == 2  # the limit of this scale
+        assert row["constant_answers"]["ARC-Easy"] in (50.0, 100.0)
+        assert row["constant_answers"]["SWDE, contains"] is None
         assert (row["bits_per_byte"] is None) == (row["model"] in benchmarks.CONTROLS)
     assert (
         scored[-2]["scores"]["SWDE, contains"]["value"] == 0
@@ -218,6 +220,13 @@ def test_guessing_is_not_knowing():
     rows = [row("toeplitz", seed, arc=27.0) for seed in range(3)]
     assert benchmarks.above_chance(benchmarks.evaluated(rows), "toeplitz", arc) == pytest.approx(2)
     assert benchmarks.above_chance(benchmarks.evaluated([]), "toeplitz", arc) is None
+
+
+def test_always_the_same_answer_is_chance():
+    (arc,) = [line for line in benchmarks.TABLE if line.label == "ARC-Easy"]
+    rows = [row("toeplitz", seed, arc=29.0) for seed in range(3)]
+    rows.append(row("null", 0, arc=10.0) | {"constant_answers": {"ARC-Easy": 28.0, "GLUE": None}})
+    assert benchmarks.above_chance(benchmarks.evaluated(rows), "toeplitz", arc) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("control", benchmarks.CONTROLS)

@@ -13,6 +13,7 @@ import math
 import re
 import statistics
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -262,6 +263,7 @@ def rows(
                     "count": len(each) if each else results["n-samples"][task]["effective"],
                     "limit": limit,
                     "version": results["versions"].get(task),
+                    "constant": constant_answer(metric, mine),
                     "truncated": results["truncated"].get(task, {}),
                     "note": notes.get(task, ""),
                 }
@@ -275,6 +277,14 @@ def sample_error(metric: str, samples: Sequence[dict[str, Any]]) -> float | None
     if numbers is None or len(numbers) < 2:
         return None
     return statistics.stdev(numbers) / math.sqrt(len(numbers))
+
+
+def constant_answer(metric: str, samples: Sequence[dict[str, Any]]) -> float | None:
+    """Return the accuracy of the best constant choice; None for other metrics and free answers."""
+    targets = [sample.get("target") for sample in samples]
+    if metric != "acc" or not targets or not all(isinstance(each, int) for each in targets):
+        return None
+    return Counter(targets).most_common(1)[0][1] / len(targets)
 
 
 def by_question(metric: str, samples: Sequence[dict[str, Any]]) -> list[float] | None:

@@ -51,6 +51,17 @@ class Row:
             next((row["note"] for row in there if row["note"]), ""),
         )
 
+    def constant_answer(self, found: Mapping[tuple[str, str], Mapping[str, Any]]) -> float | None:
+        """Return the score of the best constant answer to each task; None if there is no such score."""
+        rows = [found.get((task, self.metric_of(task))) for task in self.tasks]
+        shares = [
+            0.0 if row["metric"] == "mcc" else row.get("constant")
+            for row in rows
+            if row is not None
+        ]
+        known = [share for share in shares if share is not None]
+        return self.scale * sum(known) / len(known) if known and len(known) == len(shares) else None
+
     def published_error(self, value: float) -> float:
         """Return the standard error of a published accuracy; an upper bound for other means."""
         variance = value / 100 * (1 - value / 100)

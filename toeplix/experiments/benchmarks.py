@@ -3,13 +3,14 @@
 The models are those of the `training` experiment at equal compute, at their best learning rate; models
 that are already trained are reused. The claim compares the paper's flat TMM, the one that the paper
 evaluates, with Hyena; this library's "toeplitz" has a gate and is shown beside them. Scale desk has only
-the two that are compared, with three seeds, and only tasks of which at most half of the prompts are
-longer than its context; of the retrieval tasks this is xWinograd alone. Tasks are evaluated if their
-published data files are found in $TOEPLIX_BENCHMARKS; without it only the validation text is evaluated.
-Models trained on a few million tokens can be expected to score near chance level, so every score is given
-as the number of standard errors above chance. The chance level is the best of three baselines: guessing
-among the choices, a null model with empty completions (`toeplix.evaluation.null_model`), and untrained
-models. `engine/benchmark_scores.py` says which lines of the table decide.
+the two that are compared, with three seeds, and only benchmarks of which at most half of the prompts are
+longer than its context, averaged over tasks; of the retrieval tasks this is xWinograd alone. Tasks are
+evaluated if their published data files are found in $TOEPLIX_BENCHMARKS; without it only the validation
+text is evaluated. Models trained on a few million tokens can be expected to score near chance level, so
+every score is given as the number of standard errors above chance. The chance level is the best of four
+baselines: guessing among the choices, the best constant choice, a null model with empty completions
+(`toeplix.evaluation.null_model`), and untrained models. `engine/benchmark_scores.py` says which lines of
+the table decide.
 """
 
 import contextlib
@@ -188,6 +189,7 @@ def _scores(case: Case, model: str) -> dict[str, Any]:
     text = found.get(("wikitext", "bits_per_byte"))
     return {
         "scores": {label: _finite(score) for label, score in scores.items()},
+        "constant_answers": {line.label: line.constant_answer(found) for line in TABLE},
         "wikitext_bits_per_byte": text and text["value"],
         "truncated": [line.partition(": ")[2] for line in report.truncations],
         "notes": report.notes,
@@ -285,8 +287,8 @@ def figure(rows: list[BenchmarkRow], published: list[Row]) -> Figure:
     style.level(ours, 0.0, "chance", vertical=True)
     style.level(ours, MIN_STANDARD_ERRORS, "counts as above", vertical=True)
     caption = (
-        "(a) Mean score over seeds minus that of the best baseline (guessing, empty completions, "
-        "untrained models), in standard errors over questions; * other questions than the "
+        "(a) Mean score over seeds minus that of the best baseline (guessing, constant answers, empty "
+        "completions, untrained models), in standard errors over questions; * other questions than the "
         "benchmark's. (b) The paper's scores."
     )
     return style.compose(drawing, caption)

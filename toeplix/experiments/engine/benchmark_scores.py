@@ -48,6 +48,7 @@ class BenchmarkRow(text_rows.TextRow, total=False):
 
     tasks: list[str]
     scores: dict[str, ScoreEntry]
+    constant_answers: dict[str, float | None]  # by line; not in rows of scale laptop
     wikitext_bits_per_byte: float | None
     truncated: list[str]
 
@@ -95,13 +96,20 @@ def question_error(scores: Sequence[ScoreEntry]) -> float:
 def chance(models: Models, line: paper.Row) -> float:
     """Return the chance level in percent: the score of the best baseline.
 
-    GLUE has two or three choices, and a constant answer has a Matthews correlation of zero. The mean over
-    some of its tasks is compared with 50%, which is at least the score of guessing.
+    In GLUE, guessing is counted as 50%: tasks have two or three choices. More is known where all answers
+    are the same, since one answer can be more frequent. A constant answer has a Matthews correlation of
+    zero.
     """
     guessing = 50.0 if line.label == "GLUE" else line.chance or 0.0
+    constant = [
+        value
+        for rows in models.values()
+        for row in rows
+        if (value := row.get("constant_answers", {}).get(line.label)) is not None
+    ]
     controls = [of_line(models[name], line) for name in CONTROLS]
     means = [statistics.fmean(s["value"] for s in scores) for scores in controls if scores]
-    return max(guessing, *means, 0.0)
+    return max(guessing, *constant, *means, 0.0)
 
 
 def truncated(row: BenchmarkRow, line: paper.Row) -> float | None:
