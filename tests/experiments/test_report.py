@@ -77,7 +77,7 @@ def test_the_first_table_is_sorted_by_verdict_and_links_to_sections():
     conditions = lambda name, scale: [f"seeds: {len(name)}"]  # noqa: E731
     document = "\n".join(sections(said, is_old, conditions, lambda name: name != "complexity"))
     assert f"| C3a | {CLAIMS['C3'].parts['C3a'].text} | laptop | **{NOT_YET}** |" in document
-    assert "`toeplix experiment run training --scale desk --corpus PATH`" in document
+    assert "`toeplix experiment run training --scale desk --corpus NAME=PATH`" in document
     assert "`toeplix experiment run complexity --scale laptop`" in document
     assert all(f"### {claim}\n" in document for claim in CLAIMS)
     assert "a \\| b" in document

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from toeplix.cli.main import main
 from toeplix.reports.filter_curves import Filters
 from toeplix.training.logs import METRICS, SAMPLES
 from toeplix.training.loop import MODEL
+
+ROOT = Path(__file__).parents[2]
 
 
 class Reader(HTMLParser):
@@ -135,7 +138,7 @@ def test_words_without_a_page(monkeypatch, run, capsys):
 
 def test_the_page_of_claims_may_be_named(monkeypatch, tmp_path, capsys):
     """Also when it is there already."""
-    (tmp_path / "results").mkdir()
+    shutil.copytree(ROOT / "results" / "decoding", tmp_path / "results" / "decoding")
     places = ["--out", tmp_path / "claims.md", "--results", tmp_path / "results"]
     places += ["--figures", tmp_path / "figures", "--html", tmp_path / "claims.html"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -220,25 +220,25 @@ def table(rows: list[FilterRow]) -> Table:
     return found
 
 
+def _against_noise(rows: list[FilterRow], part: str | None = None) -> str:
+    return f"z against noise {statistics.fmean(zs(rows, part)):+.1f}"
+
+
 def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     language, copy = chosen(rows, "language"), chosen(rows, "copy")
     coders = chosen(rows, "autoencoder")
     if not (shares(language) and shares(copy) and shares(coders)):
         return {}
-    z = {"language": zs(language), "copy": zs(copy), "autoencoder": zs(coders)}
-    against = {
-        name: f"z against noise {statistics.fmean(values):+.1f}" for name, values in z.items()
-    }
     near = Comparison(
         name="-index/(n-1) of filters trained on language (noise: 0.5)",
-        detail=against["language"],
+        detail=_against_noise(language),
         interval=intervals.mean(shares(language)),
         bound=NEAR_ZERO,
         control=unread(language),
     )
     copying = Comparison(
         name="-index/(n-1) of filters of copy models (noise: 0.5)",
-        detail=against["copy"],
+        detail=_against_noise(copy),
         interval=intervals.mean(shares(copy)),
         bound=LARGE_INDEX,
         above=True,
@@ -248,7 +248,7 @@ def holds(rows: list[FilterRow]) -> dict[str, Verdict]:
     coding = [
         Comparison(
             name=f"-index/(n-1) of the {part} of autoencoders{heads}",
-            detail=against["autoencoder"],
+            detail=_against_noise(coders, part),
             interval=intervals.mean(shares(coders, part)),
             bound=LARGE_INDEX,
             above=True,

@@ -142,8 +142,11 @@ def _stability(rows: list[LinearRow], part: str) -> Verdict | None:
     keys = [row["largest_key"] for row in mine if row.get("largest_key") is not None]
     near = f"; largest key {max(keys):.1f}, exp overflows at {OVERFLOW:.0f}" if keys else ""
     number = f"{len(diverged)} of {len(mine)} runs diverged"
-    reason = f"at learning rate {limit:g}, the best of the stable feature map"
+    where = f"at learning rate {limit:g}, the best of the stable feature map"
     if not diverged and (why := curves.untrained("linear exp", mine)):
         return untrained(why, number, number + near)
     unstable = None if 0 < len(diverged) <= len(mine) / 2 else bool(diverged)
-    return counted(unstable, number, reason, f"{number} {reason}{near}")
+    said = {True: "more than half", None: "not more than half", False: "none"}[unstable]
+    return counted(
+        unstable, number, f"runs that diverge {where}: {said}", f"{number} {where}{near}"
+    )

@@ -125,13 +125,15 @@ def _control_cases(scale: Scale, setting: Setting, rows: list[TaskRow]) -> list[
         (steps for row in tried.values() if (steps := row.get("tune_solved"))), default=None
     )
     found: list[Case] = []
+    missing: list[Case] = []
     for case in tuned([control], replace(scale, seeds=(first,)), rows, RATES):
-        if case.lr not in tried:
-            return [*found, replace(case, limit=fastest)]
-        fields: Mapping[str, Any] = tried[case.lr]
-        found.append(replace(case, limit=fields.get("limit")))
-    if steps_of_others(replace(scale, seeds=(first,)), setting, rows) is None:
-        return found
+        if case.lr in tried:
+            fields: Mapping[str, Any] = tried[case.lr]
+            found.append(replace(case, limit=fields.get("limit")))
+        else:
+            missing.append(replace(case, limit=fastest))
+    if missing or steps_of_others(replace(scale, seeds=(first,)), setting, rows) is None:
+        return found + missing[:1]
     return found + [case for case in tuned([control], scale, rows, RATES) if case.seed != first]
 
 
@@ -219,11 +221,12 @@ def figure(rows: list[TaskRow], published: list[Row]) -> Figure:
     labels = [f"{each.pairs} pairs\nd={each.dim}\nn={each.context}" for each in settings]
     for panel in axes:
         panel.set_xticks(range(len(settings)), labels)
+        panel.set_xlim(-0.5, len(settings) - 0.5)
     style.level(axes[0], TARGET_ACCURACY, "solved")
     axes[0].set_ylim(-0.03, 1.05)
     style.finish(axes[0], x="", y=accuracies.ACCURACY, title="accuracy at the end")
     style.finish(axes[1], x="", y="steps", title="steps to the target; hollow: not reached")
-    axes[1].set_yscale("log")
+    style.log_ticks(axes[1], y=True)
     caption = (
         "Multi-query associative recall: means over seeds, each model at its best learning rate. Other "
         f"models get {STEPS_MULTIPLE} times the steps that {CONTROL} needed; settings that it does not "

@@ -176,11 +176,11 @@ def lines(rows: list[TaskRow]) -> list[tuple[list[TaskRow], dict[str, object]]]:
             "learning rate": f"{row['lr']:g}",
             "among those tried": edge(rows, group),
             "seeds": len(group),
-            "accuracy": str(intervals.mean([each["accuracy"] for each in group])),
+            "accuracy": intervals.shown([each["accuracy"] for each in group]),
             f"steps to {TARGET_ACCURACY:.0%}": steps_to_target(group),
         }
         if longer := list(by_seed(group, "longer").values()):
-            line["twice as long"] = str(intervals.mean(longer))
+            line["twice as long"] = intervals.shown(longer)
         found.append((group, line))
     return found
 

@@ -78,9 +78,9 @@ CLAIMS = dict(
         _claim(
             "C3",
             "Fig. 3, S3",
-            ("window", "TMM's loss is below that of attention to n/8 positions."),
-            ("window", "TMM's loss is below that of attention to n/4 positions."),
-            ("window", "TMM's loss is below that of attention to n/2 positions."),
+            ("window", "TMM's loss is below that of attention to 1/8 of the context."),
+            ("window", "TMM's loss is below that of attention to 1/4 of the context."),
+            ("window", "TMM's loss is below that of attention to 1/2 of the context."),
             value="logs: w64 2.854, w128 2.755, w256 2.740 (w256 is full attention at n = 512)",
         ),
         _claim(

@@ -27,7 +27,7 @@ WORDS = {  # for the names of models in rows
     "llama": "Llama",
     "linear exp": "linear attention with exp",
     "linear elu": "linear attention with elu",
-    **{f"window n/{each}": f"attention to the last n/{each} positions" for each in (8, 4, 2)},
+    **{f"window n/{each}": f"attention to the last n/{each} of n positions" for each in (8, 4, 2)},
     "window": "windowed attention",
     "hybrid": "the default model",
 }
@@ -38,11 +38,27 @@ SCALES = (
     "- *laptop*: two CPU cores, minutes; width 64, 4 layers, 300 steps of 8 x 128 tokens; all timings",
     "- *paper*: the published sizes, which need GPUs; nothing was run there",
 )
+COLUMNS = (
+    "- *among those tried*: whether the best learning rate (or width) lies inside those tried, is the",
+    '  lowest or the highest, or was the "only" one.',
+    "- *step time*: of a training step, over that of the paper's flat model of width 64 at the same",
+    "  scale; *time* in `frontier` is steps times step time.",
+    "- *loss on repeated bigrams*: on tokens that repeat, with the token before them, an earlier bigram",
+    "  of the same document; *on rare ones*: on those of them that are rare in the training text; *on",
+    "  others*: on all other tokens.",
+    "- *guessing*: the accuracy without reading the input beyond what the task's format gives away.",
+    "- *area*: the mean accuracy over all steps of a run; *steps to 95%*: the steps to that accuracy,",
+    "  interpolated between evaluations.",
+    "- *breaks at*: the shortest length at which the mean accuracy is below 95%.",
+    "- Means of three or more seeds have a 95% interval (±), means of two the two values.",
+)
 RULES = (
     HOLM,
     tuning.SEEDS_RULE,
     "Intervals are over seeds, except those of timings (C18 to C20), which are over rounds of timing",
-    "or over context lengths, as the reason says.",
+    "or over context lengths, as the reason says. Parts that count (C7b, C7c, C16a, C16b) and ratios of",
+    "numbers that do not vary or were measured once (C10c, C10d, C18c, C20a, C20b) have no interval: the",
+    "number itself lies on the named side.",
     "",
     "A part is *control not trained* if a model that it is compared with has not learned enough to",
     "decide anything. On text, its loss must be below that of a bigram model of as many training",
@@ -142,9 +158,14 @@ def sections(
                     ] * bool(known)
             of = [said[part] for part, each in claim.parts.items() if each.experiment == experiment]
             scale = next((each for each in REPORTED_SCALES if any(each in by for by in of)), "desk")
-            text = " --corpus PATH" if scale == "desk" and reads_text(experiment) else ""
-            lines += ["", f"`toeplix experiment run {experiment} --scale {scale}{text}`"]
+            lines += ["", f"`{command(experiment, scale, reads_text(experiment))}`"]
     return lines
+
+
+def command(experiment: str, scale: str, reads_text: bool) -> str:
+    """Return the command that measures an experiment; at scale desk the user names a text."""
+    text = " --corpus NAME=PATH" if scale == "desk" and reads_text else ""
+    return f"toeplix experiment run {experiment} --scale {scale}{text}"
 
 
 def _numbers(claim: Claim, said: Verdicts, is_old: Callable[[str, str], bool]) -> list[str]:

@@ -55,6 +55,18 @@ def mean(values: Sequence[float]) -> Interval:
     return Interval(middle, middle - half, middle + half, len(values) - 1)
 
 
+def shown(values: Sequence[float]) -> str:
+    """Return a mean with its interval as text; of two values, whose interval is useless, both.
+
+    >>> shown([0.5]), shown([0.5, 0.9]), shown([0.5, 0.6, 0.7])
+    ('0.500', '0.700 (0.500, 0.900)', '0.600 ± 0.248')
+    """
+    if len(values) != 2:
+        return str(mean(values))
+    low, high = sorted(values)
+    return f"{statistics.fmean(values):.3f} ({low:.3f}, {high:.3f})"
+
+
 def exact(value: float) -> Interval:
     """Return the interval of a number that is counted, not estimated."""
     return Interval(value, value, value, math.inf)

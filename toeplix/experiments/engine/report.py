@@ -179,6 +179,7 @@ def markdown(
         "this library. Scales (sizes: `toeplix/experiments/engine/scale.py`):",
         "",
         *claims_document.SCALES,
+        *_texts(results),
         "",
         "## The paper's claims",
         "",
@@ -198,10 +199,35 @@ def markdown(
         said, is_old, partial(_conditions, results, cache), _reads_text
     )
     lines += ["", "## Thresholds of the verdicts", "", *thresholds.lines()]
-    lines += ["", "## Experiments, figures and tables"]
+    lines += [
+        "",
+        "## Experiments, figures and tables",
+        "",
+        "Columns:",
+        "",
+        *claims_document.COLUMNS,
+    ]
     for name in EXPERIMENTS:
         lines += _section(name, results, figures, base, cache, progress, done)
     return "\n".join(lines) + "\n"
+
+
+def _texts(results: Path) -> list[str]:
+    """Return a line that names the texts of the users' that were read, with digests of their content."""
+    known = {
+        str(row["data"])
+        for name in EXPERIMENTS
+        for scale in reported_scales(name, results)
+        for row in reported(name, scale, results)[0]
+        if "@" in str(row.get("data", ""))
+    }
+    if not known:
+        return []
+    named = ", ".join(f"`{each}`" for each in sorted(known))
+    return [
+        "",
+        f"Texts, by name and digest of their content ([scaling.md](scaling.md#the-text)): {named}.",
+    ]
 
 
 def _conditions(results: Path, cache: ReportCache, name: str, scale: str) -> list[str]:
@@ -230,9 +256,14 @@ def _section(
     experiment = load(name)
     title, _, rest = inspect.cleandoc(experiment.__doc__ or "").partition("\n")
     lines = ["", f"### {name}", "", title, "", rest.strip(), ""]
-    lines += [f"`toeplix experiment run {name} --scale laptop` ({experiment.COST})"]
-    for scale in reported_scales(name, results):
+    known = reported_scales(name, results)
+    commands = [
+        claims_document.command(name, scale, _reads_text(name)) for scale in known or ["laptop"]
+    ]
+    lines += [f"`{commands[0]}` ({experiment.COST})"]
+    for scale, command in zip(known, commands, strict=False):
         found, old = reported(name, scale, results)
+        lines += ["", f"`{command}`:"] if scale != known[0] else []
         lines += ["", OLD_PROTOCOL] if old else []
         file = figure_file(name, scale, figures)
         if file.exists():
@@ -288,6 +319,11 @@ def write(
 ) -> None:
     """Plot all figures that rows allow, then write both. Nothing is written if something must not be."""
     plotted = [(name, scale) for name in EXPERIMENTS for scale in reported_scales(name, results)]
+    if not plotted:
+        raise ValueError(
+            f"there are no rows in {results}: name a directory of rows with --results, or measure some "
+            "with `toeplix experiment run`"
+        )
     counted = itertools.count(1)
 
     def done() -> None:

@@ -86,7 +86,7 @@ MIN_STANDARD_ERRORS = Threshold(
 MAX_TRUNCATED = Threshold(
     0.5,
     "C14: fraction of a benchmark's prompts that may be longer than the context",
-    "What is cut from a prompt cannot be retrieved from it; beyond one half the score is mostly that of "
+    "What is truncated cannot be retrieved; beyond one half the score is mostly that of "
     "something else.",
 )
 EQUAL_SCORES = Threshold(

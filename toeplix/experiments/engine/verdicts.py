@@ -66,7 +66,7 @@ def decide(parts: Mapping[str, Sequence[Comparison] | Verdict]) -> dict[str, Ver
 def _verdict(
     several: Sequence[Comparison], answers: Mapping[int, bool | None], tested: int
 ) -> Verdict:
-    ours = "; ".join(map(str, several))
+    ours = "; ".join(dict.fromkeys(map(str, several)))
     known = [answers[id(each)] for each in several if not each.control]
     untrained = next((each for each in several if each.control), None)
     # what has failed against one trained control fails, whatever another would say
