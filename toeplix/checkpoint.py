@@ -20,30 +20,35 @@ import torch
 
 from toeplix import compat, pretrained_files
 from toeplix.architectures import ARCHITECTURES, build, stored_numbers
+from toeplix.checkpoint_files import CONFIG as CONFIG
+from toeplix.checkpoint_files import (
+    VERSION,
+    WRITER,
+    check_agreement,
+    check_replaceable,
+    described_model,
+    tokenizer_identity,
+)
+from toeplix.checkpoint_files import WEIGHTS as WEIGHTS
+from toeplix.checkpoint_files import is_checkpoint as is_checkpoint
 from toeplix.config import Model
 from toeplix.files import (
     DamagedFile,
     ensure_directory,
     parse_json,
     printable,
-    read_json,
     reading,
     replace_file,
-    sha256,
 )
 from toeplix.files.tensors import read_file, save_file
 from toeplix.mixers.quantized import quantization_of, quantize
 from toeplix.model import LanguageModel
 from toeplix.model_card import Trained, write_card
-from toeplix.pretrained_files import TOKENIZER_CONFIG, TOKENS
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
-CONTROL = ("bos_token", "eos_token", "pad_token")
 PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # never below float32, whatever the rest is in: Hyena's network of sines, the decays of recurrent filters
 PRECISE = (".filter.", ".decays")
 MAX_SHOWN_NAMES = 5  # names in a message
-VERSION = "toeplix_version"  # in config.json
 QUANTIZATION = "quantization"  # in the metadata, where weights are quantized: its scheme
 # numbers that a model may have beyond four times its file, to say what is missing
 SPARE_NUMBERS = 2**16
@@ -55,20 +60,25 @@ def save(
     *,
     tokenizer: str | Path | None = None,
     trained: Trained | None = None,
+    overwrite: bool = False,
 ) -> Path:
     """Write a directory that `load` and Hugging Face's Auto classes read.
 
-    Files that toeplix did not write are left alone, but for those of an earlier model and its tokenizer.
+    An earlier checkpoint and its tokenizer are replaced. Files of another origin are left alone; where
+    one is in the way, and in a token store, FileExistsError is raised and nothing is written.
 
     Args:
         model: any architecture.
         directory: made if it is missing.
         tokenizer: directory of a tokenizer that belongs to the model, and is copied beside it.
         trained: how the model was trained, for its card.
+        overwrite: replace weights, configuration and tokenizer of another origin, too.
     """
     folder, config = Path(directory), model.config
     described = _description(model)
     kind = described["model_type"]
+    if not overwrite:
+        check_replaceable(folder, None if tokenizer is None else Path(tokenizer))
     with ensure_directory(folder):
         pretrained_files.check_code(folder, kind)
         metadata, numbers = {}, pretrained_files.known_numbers(folder)
@@ -76,7 +86,7 @@ def save(
             files, numbers = pretrained_files.tokenizer_files(Path(tokenizer), config.context)
             for name, data in files.items():
                 replace_file(folder / name, functools.partial(_write_bytes, data))
-            metadata["tokenizer"] = json.dumps(_tokenizer(folder))
+            metadata["tokenizer"] = json.dumps(tokenizer_identity(folder))
         ids = pretrained_files.token_ids(numbers, config.vocab)
         if tokenizer is None or pretrained_files.GENERATION_CONFIG not in files:
             pretrained_files.write_generation_config(folder, ids, described[VERSION])
@@ -112,7 +122,7 @@ def _description(model: LanguageModel) -> dict[str, Any]:
 def _write(
     model: LanguageModel, folder: Path, more: dict[str, str], described: dict[str, Any]
 ) -> None:
-    metadata = {"toeplix": described[VERSION], "model": json.dumps(described["model"]), **more}
+    metadata = {WRITER: described[VERSION], "model": json.dumps(described["model"]), **more}
     metadata["format"] = "pt"
     if (scheme := quantization_of(model)) is not None:
         metadata[QUANTIZATION] = scheme
@@ -147,13 +157,6 @@ def _renamed(
     return found
 
 
-def is_checkpoint(described: Mapping[str, Any]) -> bool:
-    """Whether a config.json is of a model that `load` reads, of whatever architecture."""
-    return described.get("model_type") == "toeplix" or (
-        VERSION in described and isinstance(described.get("model"), dict)
-    )
-
-
 def load(directory: str | Path, *, check: bool = True) -> LanguageModel:
     """The model of a checkpoint, ready to evaluate.
 
@@ -170,9 +173,9 @@ def load(directory: str | Path, *, check: bool = True) -> LanguageModel:
     if not file.exists():
         raise FileNotFoundError(pretrained_files.why_missing(Path(directory), WEIGHTS))
     weights, metadata = contents(file, check=check, quantized=True)
-    config = configured(metadata["model"] if "model" in metadata else _described(file), file)
+    config = configured(metadata["model"] if "model" in metadata else described_model(file), file)
     if check:
-        _agree(file, config, metadata)
+        check_agreement(file, config, metadata)
     bounded(stored_numbers(config), weights, file)
     weights = restored(weights, config)
     model = build(config)
@@ -280,58 +283,6 @@ def configured(text: str, file: Path) -> Model:
         return Model(**record)
     except (TypeError, ValueError) as problem:
         raise DamagedFile(f"{file} has a bad configuration: {problem}") from problem
-
-
-def _described(file: Path) -> str:
-    """The record as config.json has it."""
-    try:
-        return json.dumps(read_json(file.with_name(CONFIG))["model"])
-    except (OSError, ValueError, KeyError, RecursionError) as problem:
-        raise DamagedFile(
-            f"{file} was not written by toeplix: its metadata has no 'model', nor has {CONFIG}"
-        ) from problem
-
-
-def _agree(file: Path, config: Model, metadata: Mapping[str, str]) -> None:
-    """Check config.json and the tokenizer, where they exist, against the metadata of the weights."""
-    beside = file.with_name(CONFIG)
-    if "model" in metadata and beside.exists():
-        found = read_json(
-            beside, f"delete it, or write it again with toeplix.save: {file} is whole"
-        )
-        record, wanted = found.get("model"), dataclasses.asdict(config)
-        # a version that knows fewer settings wrote fewer
-        if not isinstance(record, dict) or wanted | compat.model_record(record) != wanted:
-            raise DamagedFile(
-                f"{beside} is damaged: its 'model' is not the one in {WEIGHTS}; "
-                "delete it, or write both again with toeplix.save"
-            )
-    if "tokenizer" not in metadata:
-        return
-    known = parse_json(metadata["tokenizer"])
-    remedy = (
-        "copy it again from where it came; if it was changed on purpose, "
-        "toeplix.save(toeplix.load(directory, check=False), directory) accepts it"
-    )
-    if (tokens := file.with_name(TOKENS)).exists() and sha256(tokens) != known.get(TOKENS):
-        raise DamagedFile(
-            f"{tokens} is not the tokenizer that the model was trained with: its sha256 disagrees; "
-            f"{remedy}"
-        )
-    if (described := file.with_name(TOKENIZER_CONFIG)).exists():
-        record = read_json(described, remedy)
-        for name in CONTROL:
-            if record.get(name) != known.get(name):
-                raise DamagedFile(
-                    f"{described} is not of the model's tokenizer: {name} is "
-                    f"{printable(record.get(name))[:80]}, not {printable(known.get(name))[:80]}; {remedy}"
-                )
-
-
-def _tokenizer(folder: Path) -> dict[str, Any]:
-    """What names a tokenizer: its vocabulary, and its control tokens. A chat template may change."""
-    described = read_json(folder / TOKENIZER_CONFIG)
-    return {TOKENS: sha256(folder / TOKENS)} | {name: described.get(name) for name in CONTROL}
 
 
 def own(model: torch.nn.Module) -> dict[str, torch.Tensor]:

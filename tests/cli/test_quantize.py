@@ -6,6 +6,7 @@ import pytest
 
 from toeplix import Model, build, load, save
 from toeplix.cli.main import main
+from toeplix.cli.quantize import _signed
 from toeplix.data import Tokenizer
 from toeplix.mixers.quantized import quantization_of
 
@@ -69,3 +70,31 @@ def test_bad_input_is_one_line(trained, monkeypatch, capsys, arguments, message)
         run(monkeypatch, *chosen)
     assert left.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--text", "nope.txt"), "--text nope.txt: there is no such file"),
+        (("--text", "model"), "--text model: there is no such file"),
+        (("page.html", "--text", "text.txt"), "page.html is a file: choose a directory"),
+        (("page.html/x", "--text", "text.txt"), "page.html is a file: choose a directory"),
+    ],
+)
+def test_files_are_checked_before_the_comparison(
+    trained, monkeypatch, capsys, tmp_path, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("page.html", "text.txt"):
+        (tmp_path / name).write_text(TEXT * 5, encoding="utf-8")
+    with pytest.raises(SystemExit) as left:
+        run(monkeypatch, "quantize", trained, *arguments)
+    assert left.value.code == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"toeplix: {message}\n")
+
+
+def test_a_difference_of_zero_has_no_sign():
+    assert [_signed(each) for each in (-1e-9, 0.0, 0.00006, -0.25)] == [
+        *("0.0000", "0.0000", "+0.0001", "-0.2500")
+    ]

@@ -226,3 +226,10 @@ def test_one_build_at_a_time(recipe, tmp_path):
             build(recipe, tmp_path)
 
     build(recipe, tmp_path, report=build_again)
+
+
+@pytest.mark.parametrize("sources", ["notes.md", b"notes.md", None, 5, ("a.md", 5)])
+@pytest.mark.usefixtures("unchecked")
+def test_sources_are_a_tuple_of_names(sources):
+    with pytest.raises(TypeError, match=r"sources=.* must be a tuple of the names of sources"):
+        Recipe(sources=sources)

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 
+from tests.toy import toy_store
 from toeplix import Model, build, load, save
-from toeplix.cli.main import main
+from toeplix.architectures import parameters
+from toeplix.cli.main import app, main
 from toeplix.inference.weight_layout import for_decoding
 from toeplix.mixers import lookup
 from toeplix.ops import recurrent, sequence_parallel
@@ -17,6 +20,7 @@ from toeplix.profiling.plan import HARDWARE, plan
 from toeplix.training.presets import preset
 from toeplix.training.run import Run
 
+H100 = ("--hardware", "h100")
 SMALL = Run(
     model=Model(arch="toeplitz", vocab=100, context=64, dim=32, depth=2),
     data="-",
@@ -142,6 +146,36 @@ def test_the_command_reads_a_run(monkeypatch, capsys, tmp_path):
     main()
     found = json.loads(capsys.readouterr().out)
     assert found["tokens"] == SMALL.steps * SMALL.batch * 64
+
+
+def planned(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr("sys.argv", ["toeplix", "plan", *map(str, arguments)])
+    main()
+    return capsys.readouterr()
+
+
+def test_a_plan_takes_the_settings_of_training(monkeypatch, capsys, tmp_path):
+    """With the vocabulary of a store, as `toeplix train` has it."""
+    store = toy_store(tmp_path)
+    given = ["laptop", "--dim", 128, "--heads", 4, "--steps", 20, "--batch", 2]
+    said = planned(monkeypatch, capsys, *given, "--data", store.directory, *H100, "--json")
+    model = replace(preset("laptop", "-").model, dim=128, heads=4, vocab=store.vocab)
+    found = json.loads(said.out)
+    assert found["parameters"] == parameters(model)
+    assert found["tokens"] == 20 * 2 * model.context
+    assert "warmup=100 is longer than steps=20: shortened to 2" in said.err
+
+
+def test_every_option_of_a_setting_is_an_option_of_plan():
+    commands = typer.main.get_command(app).commands
+    plan, train = ({each.name for each in commands[name].params} for name in ("plan", "train"))
+    assert train - plan == {"out", "config", "restart", "verify", "data_license"}
+
+
+def test_the_time_on_a_gpu_is_said_to_be_a_lower_bound(monkeypatch, capsys):
+    words = "a lower bound, without launch overhead"
+    shown = " ".join(planned(monkeypatch, capsys, "demo", *H100).out.replace("│", " ").split())
+    assert words in shown
 
 
 def test_the_layout_changes_no_value(tmp_path):

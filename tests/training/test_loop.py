@@ -247,7 +247,9 @@ def test_a_directory_belongs_to_its_run(store, whole, tmp_path):
 
 
 def test_what_does_not_fit_the_store(store, tmp_path):
-    with pytest.raises(ValueError, match="vocab=299 is too small"):
+    with pytest.raises(
+        ValueError, match="300 tokens, the last of them 299: vocab=299 is too small"
+    ):
         fit(toy_run(store, vocab=299), tmp_path)
     with pytest.raises(ValueError, match="less than a row of context=99999"):
         fit(toy_run(store, context=99999), tmp_path)

@@ -10,7 +10,7 @@ from transformers import get_scheduler
 
 from toeplix import Model
 from toeplix.cli.main import main
-from toeplix.cli.train import MODEL_HELP
+from toeplix.cli.run_options import MODEL_HELP
 from toeplix.training.presets import PRESETS, changed, preset
 from toeplix.training.run import Run
 from toeplix.training.schedule import rate
@@ -129,3 +129,11 @@ def test_a_wrong_kind_in_a_file_is_one_line(settings, words, tmp_path, monkeypat
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_a_shortened_warmup_is_described_as_it_is():
+    said = []
+    assert changed(preset("laptop", "x"), {"steps": 2}, said.append).warmup == 1
+    assert said[0].endswith(
+        "shortened to 1, a tenth of the steps but at least 1 (--warmup sets it)"
+    )

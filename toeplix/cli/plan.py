@@ -1,13 +1,16 @@
 """`toeplix plan`: the memory and time that a run will need."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from toeplix.cli.run_options import given_settings, with_settings
 
-def plan(
+
+def _plan(
     name: Annotated[
         str,
         typer.Argument(metavar="RUN", help="A preset, a run.json, or the directory of a run."),
@@ -22,33 +25,21 @@ def plan(
             help="Fraction of peak FLOP/s that training reaches; default: assumed, and printed."
         ),
     ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="float32, bfloat16 or float16; default: the run's.")
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(min=1, help="Rows per device and forward pass; default: the run's."),
-    ] = None,
-    grad_accum_steps: Annotated[
-        int | None, typer.Option(min=1, help="Gradient accumulation steps; default: the run's.")
-    ] = None,
-    parallel: Annotated[
+    data: Annotated[
         str | None,
-        typer.Option(help="ddp, fsdp, sequence or sequence+fsdp; default: the run's."),
-    ] = None,
-    sequence_processes: Annotated[
-        int | None,
-        typer.Option(min=0, help="Devices that divide a row; 0: all; default: the run's."),
-    ] = None,
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a row; default: the run's.")
+        typer.Option(help="A token store, for the size of its vocabulary; default: the run's."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **settings: Any,
 ) -> None:
     """Print parameters, FLOPs, memory and time of a run on given hardware.
 
+    The settings of the run are changed by the same options as those of `toeplix train`; batch and
+    accumulation are those of one device.
+
     Time is FLOPs divided by the peak FLOP/s and by an assumed efficiency, which is printed with
-    its source; --efficiency replaces it.
+    its source; --efficiency replaces it. On a GPU it is a lower bound: the launch overhead of
+    kernels, which dominates in small models, is not counted.
 
     For h100 and a100, the kernels of the token mixers are listed beside what the cuBLAS and cuFFT
     paths would move: a roofline estimate from published peaks, not a measurement.
@@ -56,6 +47,7 @@ def plan(
     from rich.table import Table
 
     from toeplix.cli.tables import table_console
+    from toeplix.data import Store
     from toeplix.files import read_json, reading
     from toeplix.profiling.plan import HARDWARE, this_cpu
     from toeplix.profiling.plan import plan as planned
@@ -74,15 +66,13 @@ def plan(
             )
         with reading(file, "it is no record of a run"):
             run = Run.from_dict(read_json(file))
-    given = {
-        "precision": precision,
-        "batch": batch,
-        "grad_accum_steps": grad_accum_steps,
-        "parallel": parallel,
-        "sequence_processes": sequence_processes,
-        "context": context,
-    }
-    run = changed(run, {key: value for key, value in given.items() if value is not None})
+    given = given_settings(settings)
+    if data is not None and "vocab" not in given:
+        given["vocab"] = Store.open(data).vocab
+    try:
+        run = changed(run, given, lambda line: print(f"toeplix: {line}", file=sys.stderr))
+    except TypeError as problem:  # of --dropout nan
+        raise ValueError(str(problem)) from problem
     device = this_cpu() if hardware == "cpu" else HARDWARE[hardware]
     found = planned(run, device, devices, efficiency)
     if as_json:
@@ -92,7 +82,7 @@ def plan(
     table = Table(title=f"{name} on {devices} x {hardware}, {run.precision}", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    for key, value in _lines(found).items():
+    for key, value in _lines(found, gpu=hardware != "cpu").items():
         table.add_row(key, value)
     for key, value in _division(found).items():
         table.add_row(key, value)
@@ -108,7 +98,10 @@ def plan(
         console.print(table)
 
 
-def _lines(found: dict[str, Any]) -> dict[str, str]:
+plan = with_settings(_plan)
+
+
+def _lines(found: dict[str, Any], gpu: bool) -> dict[str, str]:
     """Return the lines of the table."""
     gib = 2**30
     teraflops = found["peak_flops_per_second"] / 1e12
@@ -121,7 +114,8 @@ def _lines(found: dict[str, Any]) -> dict[str, str]:
         f"of {found['device_bytes'] / gib:.0f}: {'fits' if found['fits'] else 'does not fit'}",
         "efficiency": f"{found['efficiency']:.0%} of {teraflops:,.3g} TFLOP/s per device: "
         f"{found['efficiency_basis']}",
-        "time": f"{found['seconds_per_step']:.3g} s per step, {_spelled(found['seconds'])} in all",
+        "time": f"{found['seconds_per_step']:.3g} s per step, {_spelled(found['seconds'])} in all"
+        + (": a lower bound, without launch overhead" if gpu else ""),
         "operator": found["path"],
         "operator dtype": found["operator_precision"],
         "decoding": f"{found['decode_bytes'] / 2**20:.3g} MiB of state per sequence, "

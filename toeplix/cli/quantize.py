@@ -1,6 +1,7 @@
 """`toeplix quantize`: a checkpoint with weights in int8 or bfloat16, and what that changes."""
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from toeplix.data import Tokenizer
+    from toeplix.model import LanguageModel
 
 
 def quantize(
@@ -37,13 +39,28 @@ def quantize(
     generate, serve, eval, explore and `toeplix.load` read the checkpoint; training goes on from the
     float32 one.
     """
-    from toeplix.inference import quantization
-    from toeplix.inference.loading import load_pretrained
+    from toeplix.files import ensure_directory
     from toeplix.mixers.quantized import check_scheme
 
     check_scheme(to)
-    if directory is not None:
-        _check_target(directory, overwrite)
+    if text is not None and (text.is_dir() or not text.exists()):
+        raise FileNotFoundError(f"--text {text}: there is no such file")
+    # better now than after the comparison
+    with nullcontext() if directory is None else ensure_directory(directory):
+        if directory is not None and any(directory.iterdir()) and not overwrite:
+            raise ValueError(
+                f"{directory} is not empty: name a new directory, or replace the checkpoint in it by "
+                "--overwrite"
+            )
+        _compare_and_save(model, directory, to, text, tokens, overwrite)
+
+
+def _compare_and_save(
+    model: Path, directory: Path | None, to: str, text: Path | None, tokens: int, overwrite: bool
+) -> None:
+    from toeplix.inference import quantization
+    from toeplix.inference.loading import load_pretrained
+
     found = load_pretrained(model, finite=True)
     sample = _sample(model, text, found.tokenizer, tokens)
     if sample is None and directory is None:
@@ -52,6 +69,9 @@ def quantize(
         )
     quantized = copy.deepcopy(found.model)
     quantization.quantize(quantized, to)
+    start = sample.tokens[: found.model.config.context] if sample else [found.tokenizer.start]
+    _check_logits(found.model, start, f"{model}")
+    _check_logits(quantized, start, f"{model} in {to}")
     before, after = (quantization.weight_bytes(each)[0] / 1e6 for each in (found.model, quantized))
     print(f"weights: {before:.1f} MB, in {to} {after:.1f} MB")
     if sample is not None:
@@ -60,14 +80,34 @@ def quantize(
         print(
             f"{drift.tokens} tokens of {sample.name}: bits per byte "
             f"{drift.reference_bits_per_byte:.4f}, in {to} {drift.bits_per_byte:.4f} "
-            f"({drift.bits_per_byte - drift.reference_bits_per_byte:+.4f})\n"
+            f"({_signed(drift.bits_per_byte - drift.reference_bits_per_byte)})\n"
             f"logits: max abs difference {drift.max_abs:.4f}, KL divergence {drift.mean_kl:.2e} nats "
             f"per token, same argmax {drift.same_argmax:.2%}"
         )
     else:
         print("logits were not compared: there is no validation split; --text FILE compares them")
     if directory is not None:
-        print(quantization.save_quantized(quantized, found.directory, directory))
+        source = found.directory
+        print(quantization.save_quantized(quantized, source, directory, overwrite=overwrite))
+
+
+def _check_logits(model: "LanguageModel", tokens: list[int], name: str) -> None:
+    """Reject a model that diverged, which may have finite weights and logits that are not."""
+    import torch
+
+    with torch.no_grad():
+        finite = bool(torch.isfinite(model(torch.tensor([tokens]))).all())
+    if not finite:
+        raise ValueError(
+            f"{name}: the logits are not finite, training diverged; give an earlier checkpoint of "
+            "the run, or train again with a lower lr"
+        )
+
+
+def _signed(difference: float) -> str:
+    """Return a difference with four decimals and its sign, unless all of them are zero."""
+    shown = f"{difference:+.4f}"
+    return shown if float(shown) else shown[1:]
 
 
 class _Sample(NamedTuple):
@@ -113,13 +153,3 @@ def _validation(model: Path, limit: int) -> _Sample | None:
         return None
     tokens = store.val.tokens[: limit + 1].tolist()
     return _Sample(f"the validation split of {run.data}", tokens, label_bytes(store))
-
-
-def _check_target(directory: Path, overwrite: bool) -> None:
-    if directory.exists() and not directory.is_dir():
-        raise ValueError(f"{directory} is no directory: name a new one")
-    if directory.is_dir() and any(directory.iterdir()) and not overwrite:
-        raise ValueError(
-            f"{directory} is not empty: name a new directory, or replace the checkpoint in it by "
-            "--overwrite"
-        )

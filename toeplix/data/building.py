@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toeplix.data import tokenizer as tokenizers
 from toeplix.data.appending import Growing, explained, write_progress
 from toeplix.data.encoding import (
     SPLITS,
@@ -39,11 +38,12 @@ from toeplix.data.encoding import (
     start_worker,
 )
 from toeplix.data.manifest import MANIFEST, PROGRESS, TOKENIZER, VAL_SHARE, describe, sealed
+from toeplix.data.recipe import Recipe as Recipe
 from toeplix.data.resuming import begin, compare, forgetting, start, unchanged
 from toeplix.data.shuffling import shuffled
 from toeplix.data.sources import Part, resolve
 from toeplix.data.store import Store
-from toeplix.data.tokenizer import Tokenizer
+from toeplix.data.tokenizer import Tokenizer, fetch
 from toeplix.data.workers import put_off
 from toeplix.files import printable, replace_file
 from toeplix.files.locking import locked
@@ -52,28 +52,6 @@ BATCH_CHARACTERS = 2**20  # of one batch of a worker
 ONE_PROCESS_CHARACTERS = 2**25  # characters up to which starting processes costs more than it saves
 TOKENIZER_SAMPLE_BYTES = 2**25  # bytes of text from which a tokenizer is learned
 MAX_PROCESSES = 1024  # all are started at once
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """The sources and settings of a store."""
-
-    sources: tuple[str, ...]  # as described in sources.py
-    vocab: int = 8000  # vocabulary of the tokenizer that is trained
-    tokenizer: str | None = None  # a name or directory, instead of training one
-    val_fraction: float = 0.01  # fraction of documents in the validation split
-    field: str = "text"
-    limit: int | None = None  # maximum number of documents
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.val_fraction < 1:
-            raise ValueError(f"val_fraction={self.val_fraction} must be in [0, 1)")
-        if self.limit is not None and not 1 <= self.limit < 2**63:
-            raise ValueError(f"limit={self.limit} must be at least 1 and below 2**63")
-        if self.tokenizer is None:
-            tokenizers.check_vocab(self.vocab)
-        elif not self.tokenizer:
-            raise ValueError("tokenizer='' has no name: give one, or leave it out to train one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +126,7 @@ def _finish(
                 texts = _sample(used, parts)
                 Tokenizer.train(texts, recipe.vocab).save(folder / TOKENIZER)
             else:
-                tokenizers.fetch(recipe.tokenizer, folder / TOKENIZER)
+                fetch(recipe.tokenizer, folder / TOKENIZER)
         with Growing(folder, begun | {"prepared": True}) as files:
             _fill(files, used, parts, processes or os.cpu_count() or 1, report, every)
         done = files.progress

@@ -109,7 +109,9 @@ def weight_bytes(model: LanguageModel) -> tuple[int, int]:
     return everything, sum(v.nbytes for m in linear for v in m.state_dict().values())
 
 
-def save_quantized(model: LanguageModel, source: Path, directory: Path) -> Path:
+def save_quantized(
+    model: LanguageModel, source: Path, directory: Path, *, overwrite: bool = False
+) -> Path:
     """Write a quantized model as `toeplix.save` does, with the tokenizer that lies in `source`."""
     if quantization_of(model) is None:
         raise ValueError("the model is not quantized: see toeplix.inference.quantization.quantize")
@@ -117,4 +119,4 @@ def save_quantized(model: LanguageModel, source: Path, directory: Path) -> Path:
         for name in BESIDE:
             if (source / name).is_file():
                 shutil.copyfile(source / name, Path(aside) / name)
-        return save(model, directory, tokenizer=aside)
+        return save(model, directory, tokenizer=aside, overwrite=overwrite)

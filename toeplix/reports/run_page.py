@@ -11,7 +11,7 @@ from toeplix.architectures import forward_flops
 from toeplix.files import check_output, read_json, write_output
 from toeplix.inference.generation import generate
 from toeplix.inference.loading import load_pretrained
-from toeplix.inference.sampling import Sampling
+from toeplix.inference.sampling import BadLogits, Sampling
 from toeplix.pretrained_files import TOKENS
 from toeplix.reports import html
 from toeplix.reports.filter_curves import Filters
@@ -85,15 +85,18 @@ def page(folder: Path, run: Run, rows: list[dict[str, Any]]) -> str:
 
 
 def _sample(checkpoint: Path) -> str:
-    """Return a text of the finished model, for runs without samples."""
+    """Return a text of the finished model, for runs without samples; empty if it diverged."""
     if not (checkpoint / TOKENS).is_file():
         return ""
     model, tokenizer, _ = load_pretrained(checkpoint)
     sampling = Sampling(temperature=0.8, top_p=0.95)
     start = [[tokenizer.start]]
-    (row,) = generate(
-        model, start, max_new_tokens=120, sampling=sampling, stop_tokens=[tokenizer.end]
-    )
+    try:
+        (row,) = generate(
+            model, start, max_new_tokens=120, sampling=sampling, stop_tokens=[tokenizer.end]
+        )
+    except BadLogits:  # earlier versions wrote models whose loss was not finite
+        return ""
     return tokenizer.decode(row)
 
 

@@ -113,10 +113,12 @@ def _kept(directory: Path) -> Path:
     return away
 
 
-def last(folder: Path) -> str:
-    """Return a sentence that names the newest checkpoint, for error messages."""
-    found = _steps(folder)
-    return f"the last good checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
+def last(folder: Path, before: int | None = None) -> str:
+    """Return a sentence that names the newest checkpoint, of a step below `before`, for messages."""
+    found = [each for each in _steps(folder) if before is None or _number(each) < before]
+    if found:
+        return f"the last good checkpoint is {found[-1]}"
+    return "there is no earlier checkpoint" if _steps(folder) else "there is no checkpoint yet"
 
 
 def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -162,7 +164,11 @@ def restore_moments(
 def _steps(folder: Path) -> list[Path]:
     found = folder.iterdir() if folder.is_dir() else []
     named = [each for each in found if re.fullmatch(r"step-\d+", each.name)]
-    return sorted(named, key=lambda each: int(each.name.removeprefix("step-")))
+    return sorted(named, key=_number)
+
+
+def _number(directory: Path) -> int:
+    return int(directory.name.removeprefix("step-"))
 
 
 def _trouble(directory: Path) -> str | None:

@@ -87,6 +87,13 @@ def clip(weights: list[nn.Parameter], most: float) -> Tensor:
     return norm
 
 
+def finite(weights: list[nn.Parameter]) -> bool:
+    """Return whether all numbers that this process holds of the weights are finite."""
+    held = [each.to_local() if isinstance(each, DTensor) else each.detach() for each in weights]
+    largest = torch.nn.utils.get_total_norm([each for each in held if each.numel()], math.inf)
+    return bool(torch.isfinite(largest))
+
+
 def whole(value: Tensor) -> Tensor:
     """Return the unsharded value; if it is sharded, every process has to call this."""
     return value.full_tensor() if isinstance(value, DTensor) else value

@@ -11,11 +11,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import torch
+
 from toeplix import compat
+from toeplix.data import Tokenizer
 from toeplix.files import DamagedFile, check_input, field, parse_json
+from toeplix.inference.generation import generate
+from toeplix.inference.sampling import Sampling
+from toeplix.model import LanguageModel
 from toeplix.training.run import Run
 
 METRICS, SAMPLES, TENSORBOARD = "metrics.jsonl", "samples.txt", "tensorboard"
+SAMPLE_COUNT, SAMPLE_TOKENS = 2, 100
 # every row has the first of these; one with a loss has those that belong to it
 COLUMNS = {
     "step": ("tokens", "seconds"),
@@ -47,7 +54,7 @@ class Logs:
             file.truncate(min(lengths.get(name, 0), file.tell()))
 
     def row(self, values: dict[str, Any]) -> None:
-        self._write(METRICS, json.dumps(values) + "\n")
+        self._write(METRICS, json.dumps(values, allow_nan=False) + "\n")
         numbers = {name: value for name, value in values.items() if name != "step"}
         for tracker in self._trackers:
             tracker.log(numbers, values["step"])
@@ -71,6 +78,21 @@ class Logs:
     def _write(self, name: str, text: str) -> None:
         self._files[name].write(text.encode())
         self._files[name].flush()
+
+
+def sample_texts(model: LanguageModel, tokenizer: Tokenizer, seed: int) -> list[str]:
+    """Return texts that the model generates from the start token."""
+    with torch.compiler.set_stance("force_eager"):  # shapes change at every decode step
+        rows = generate(
+            model,
+            [[tokenizer.start]] * SAMPLE_COUNT,
+            max_new_tokens=min(SAMPLE_TOKENS, model.config.context),
+            sampling=Sampling(temperature=0.8, top_k=50),
+            seed=seed,
+            stop_tokens=[tokenizer.end],
+        )
+    # the vocabulary of a model may be larger than that of its tokenizer
+    return [tokenizer.decode([each for each in row if each < tokenizer.vocab]) for row in rows]
 
 
 def read(folder: Path, say: Callable[[str], None] | None = None) -> list[dict[str, Any]]:

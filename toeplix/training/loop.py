@@ -34,54 +34,30 @@ from toeplix.checkpoint import save
 from toeplix.config import IGNORED
 from toeplix.data import Store
 from toeplix.data.store import TOKENIZER
-from toeplix.files import read_json, reading, replace_file
+from toeplix.files import replace_file
 from toeplix.files.locking import locked
-from toeplix.inference.generation import generate
-from toeplix.inference.sampling import Sampling
-from toeplix.mixers.hyena import ImplicitFilter
 from toeplix.model_card import UNKNOWN
-from toeplix.training import batches, checkpoints, distributed, preflight
+from toeplix.training import batches, checkpoints, distributed, divergence, preflight
 from toeplix.training.command import trained
-from toeplix.training.logs import Logs, read
+from toeplix.training.divergence import Diverged as Diverged
+from toeplix.training.logs import Logs, read, sample_texts
 from toeplix.training.objective import prepare
 from toeplix.training.processes import Processes, joined
-from toeplix.training.progress import Progress
+from toeplix.training.progress import resumed
 from toeplix.training.run import Run
 from toeplix.training.run_directory import CHECKPOINTS as CHECKPOINTS
 from toeplix.training.run_directory import MODEL as MODEL
 from toeplix.training.run_directory import RECORD as RECORD
 from toeplix.training.run_directory import check_directory
 from toeplix.training.schedule import rate
+from toeplix.training.schedule import weight_groups as weight_groups
 from toeplix.training.sequence_parallel import divided_processes, objective_of
 from toeplix.training.signals import Abandoned, Stopped, requests
 from toeplix.training.summary import summarise
 from toeplix.training.validation import Validation
 
-DIVERGED_LOSS_RATIO = 10  # times the loss of the first step
-SAMPLES, SAMPLE_TOKENS = 2, 100
-
 Say = Callable[[str], None]
 Report = Callable[[dict[str, Any]], None]
-
-
-class Diverged(ValueError):
-    """The loss or the gradient norm is not finite, or the loss is far above that of the first step."""
-
-
-def weight_groups(model: torch.nn.Module, run: Run) -> list[dict[str, Any]]:
-    """Return the trainable weights with the ratio of their learning rate to `run.lr`."""
-    filters = {
-        id(weight)
-        for module in model.modules()
-        if run.filter_lr and isinstance(module, ImplicitFilter)
-        for weight in module.parameters()
-    }
-    groups: dict[float, list[torch.nn.Parameter]] = {}
-    for weight in model.parameters():
-        if weight.requires_grad:
-            ratio = run.filter_lr / run.lr if id(weight) in filters else 1.0
-            groups.setdefault(ratio, []).append(weight)
-    return [{"params": weights, "lr_ratio": ratio} for ratio, weights in groups.items()]
 
 
 def fit(
@@ -100,7 +76,8 @@ def fit(
         run: what to do.
         directory: where everything is written; it belongs to this run alone.
         say: gets lines for the user: where a run goes on, a damaged checkpoint.
-        report: gets step, steps, loss and tokens_per_second after every step.
+        report: gets step, steps, loss, mean_loss (since the last line of metrics.jsonl, so that line's
+            `loss` where one is written) and tokens_per_second after every step.
         restart: start over at step 0 where all checkpoints are damaged, instead of an error.
         verify: read the store first, if that was not done since it was written (`Store.verify`).
         data_license: the licence of the data, for the model card.
@@ -154,7 +131,7 @@ class Training:
         torch.manual_seed(run.seed)
         self.model = build(run.model).train()
         prepare(self.model, run)
-        self.progress, snapshot = self._resume(restart)
+        self.progress, snapshot = resumed(run, folder / CHECKPOINTS, store, processes, say, restart)
         if snapshot:  # before the weights are moved, or divided
             checkpoints.restore_weights(snapshot, self.model)
         self.objective = objective_of(self.model, run, processes)
@@ -189,19 +166,24 @@ class Training:
         )
         try:
             with requests(tell=self.processes.first) as asked:
+                if progress.step == run.steps:  # perhaps by a version that did not check it
+                    self.parts, _ = self.batches.of(run.steps - 1)
+                    self._check_update()
                 while progress.step < run.steps:
                     stop = self._step(asked)
                     step, end = progress.step, progress.step == run.steps
+                    evaluates = run.eval_every and (step % run.eval_every == 0 or end)
+                    samples = run.sample_every and (step % run.sample_every == 0 or end)
+                    saves = step % run.save_every == 0 or end or stop
                     if step % run.log_every == 0 or end:
                         self._row(logs)
-                    if self.validation and (step % run.eval_every == 0 or end):
-                        found = self.validation.evaluate(self.objective)
-                        self.objective.take_sent_bytes()  # they belong to no step
-                        if logs:
-                            logs.row(self._place() | found)
-                    if run.sample_every and (step % run.sample_every == 0 or end):
+                    if evaluates or samples or saves:
+                        self._check_update()
+                    if evaluates:
+                        self._evaluate(logs)
+                    if samples:
                         self._samples(logs)
-                    if step % run.save_every == 0 or end or stop:
+                    if saves:
                         self._save(logs)
                     if stop and not end:
                         raise Stopped(
@@ -224,9 +206,8 @@ class Training:
         """Take one optimizer step; return whether any process was asked to stop before its end."""
         run, progress, processes = self.run, self.progress, self.processes
         start = time.monotonic()
-        parts, waited = self.batches.of(progress.step)
-        own = sum(int((part["labels"] != IGNORED).sum()) for part in parts) * processes.counts_rows
-        labels = int(*processes.total(own))
+        self.parts, waited = self.batches.of(progress.step)
+        parts, labels = self.parts, self._labels()
         torch.manual_seed(_seed(run.seed, progress.step, processes.rank))
         lr = rate(run, progress.step)
         for group in self.optimizer.param_groups:
@@ -246,7 +227,7 @@ class Training:
         own_nats, norm = torch.stack([nats, clipped.to(nats)]).tolist()
         sent_here = self.objective.take_sent_bytes()
         sum_of_nats, sent, stop = processes.total(own_nats, sent_here, bool(asked))
-        self._healthy(sum_of_nats / labels, norm, parts)
+        self._check_step(sum_of_nats / labels, norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         progress.step += 1
@@ -254,7 +235,8 @@ class Training:
         progress.nats += sum_of_nats
         progress.labels += labels
         progress.exchanged += sent
-        self.lr, self.norm = lr, norm
+        # a norm that is not finite is that of an update that the loss scaler skipped
+        self.lr, self.norm = lr, norm if math.isfinite(norm) else 0.0
         took = time.monotonic() - start
         progress.busy += took
         progress.waited += waited
@@ -263,29 +245,54 @@ class Training:
                 "step": progress.step,
                 "steps": run.steps,
                 "loss": sum_of_nats / labels,
+                "mean_loss": progress.nats / progress.labels,
                 "tokens_per_second": labels / took,
             }
         )
         return stop > 0
 
-    def _healthy(self, loss: float, norm: float, parts: list[batches.Batch]) -> None:
+    def _labels(self) -> int:
+        """Return the number of labels of the step's batches, over all processes."""
+        own = sum(int((part["labels"] != IGNORED).sum()) for part in self.parts)
+        return int(*self.processes.total(own * self.processes.counts_rows))
+
+    def _check_step(self, loss: float, norm: float) -> None:
         """Raise Diverged if the loss or the gradient is not usable, before the weights are updated."""
         progress = self.progress
         if progress.first_loss is None and math.isfinite(loss):
             progress.first_loss = loss
-        trouble = None
-        if not math.isfinite(loss):
-            trouble = f"the loss is {loss}"
-        elif not math.isfinite(norm) and not self.scaler.is_enabled():
-            trouble = f"the gradient's norm is {norm}"
-        elif loss > DIVERGED_LOSS_RATIO * (progress.first_loss or loss):
-            trouble = f"the loss is {loss:.4g}, and began at {progress.first_loss:.4g}"
+        trouble = divergence.loss_trouble(loss, progress.first_loss)
+        trouble = trouble or divergence.gradient_trouble(norm, self.scaler.is_enabled())
+        self._end_if(trouble, progress.step + 1)
+
+    @torch.no_grad()
+    def _check_update(self) -> None:
+        """Raise Diverged if the last update ruined the model, before anything of it is written."""
+        self.objective.eval()
+        moved = (batches.moved(part, self.processes.device) for part in self.parts)
+        own = float(torch.stack([self.objective(**part) for part in moved]).sum())
+        self.objective.train()
+        self.objective.take_sent_bytes()  # they belong to no step
+        nats, bad = self.processes.total(own, not distributed.finite(self.weights))
+        trouble = divergence.update_trouble(
+            bad > 0, nats / self._labels(), self.progress.first_loss
+        )
+        self._end_if(trouble, self.progress.step)
+
+    def _end_if(self, trouble: str, step: int) -> None:
         if trouble:
-            raise Diverged(
-                f"{trouble} at step {progress.step + 1} (batch {batches.digest(parts)}): "
-                f"{checkpoints.last(self.checkpoints)}; a lower lr than {self.run.lr:g} or a longer "
-                f"warmup than {self.run.warmup} may help"
-            )
+            kept = checkpoints.last(self.checkpoints, before=step)
+            raise divergence.diverged(trouble, step, self.parts, kept, self.run)
+
+    def _evaluate(self, logs: Logs | None) -> None:
+        if self.validation is None:
+            return
+        found = self.validation.evaluate(self.objective)
+        self.objective.take_sent_bytes()  # they belong to no step
+        loss = found["val_loss"]
+        self._end_if("" if math.isfinite(loss) else f"val_loss is {loss}", self.progress.step)
+        if logs:
+            logs.row(self._place() | found)
 
     def _row(self, logs: Logs | None) -> None:
         progress = self.progress
@@ -309,21 +316,11 @@ class Training:
         return {"step": self.progress.step, "tokens": self.progress.tokens, "seconds": seconds}
 
     def _samples(self, logs: Logs | None) -> None:
-        tokenizer, model = self.store.tokenizer, distributed.whole_model(self.model, self.processes)
-        if logs is None:
-            return
-        with torch.compiler.set_stance("force_eager"):  # shapes change at every decode step
-            rows = generate(
-                model,
-                [[tokenizer.start]] * SAMPLES,
-                max_new_tokens=min(SAMPLE_TOKENS, self.run.model.context),
-                sampling=Sampling(temperature=0.8, top_k=50),
-                seed=self.run.seed,
-                stop_tokens=[tokenizer.end],
+        model = distributed.whole_model(self.model, self.processes)
+        if logs:
+            logs.samples(
+                self.progress.step, sample_texts(model, self.store.tokenizer, self.run.seed)
             )
-        # the vocabulary of a model may be larger than that of its tokenizer
-        known = [[each for each in row if each < tokenizer.vocab] for row in rows]
-        logs.samples(self.progress.step, [tokenizer.decode(row) for row in known])
 
     def _save(self, logs: Logs | None) -> None:
         model = distributed.whole_model(self.model, self.processes)
@@ -336,33 +333,6 @@ class Training:
             state = dataclasses.asdict(progress)
             checkpoints.write(self.checkpoints, model, memory, state, self.run.keep_checkpoints)
 
-    def _resume(self, restart: bool) -> tuple[Progress, checkpoints.Snapshot | None]:
-        """The newest whole checkpoint, or the start. The first process looks for all."""
-        fresh = Progress(data=_digest(self.store), processes=self.processes.count)
-        snapshot = None
-        if self.processes.first:
-            snapshot = checkpoints.newest(self.checkpoints, self.say, restart=restart)
-        (step,) = self.processes.total(snapshot.state["step"] if snapshot else 0)
-        if not step:
-            return fresh, None
-        directory = self.checkpoints / f"step-{int(step)}"
-        state = read_json(directory / checkpoints.STATE)
-        with reading(directory / checkpoints.STATE):
-            found = Progress(**state)
-        if found.data != fresh.data:
-            raise ValueError(
-                f"{self.run.data} is not the store that {directory} was trained on "
-                f"({fresh.data} instead of {found.data}): give that one, or choose a new directory"
-            )
-        if found.processes != fresh.processes:
-            raise ValueError(
-                f"{directory} was trained by {found.processes} processes, not {fresh.processes}: "
-                "start as many, or choose a new directory"
-            )
-        if found.step < self.run.steps:
-            self.say(f"going on after step {found.step} of {self.run.steps} ({directory})")
-        return found, checkpoints.Snapshot(directory, state)
-
     def _finish(self) -> None:
         model = distributed.whole_model(self.model, self.processes)
         if not self.processes.first:
@@ -370,14 +340,8 @@ class Training:
         rows = read(self.folder, lambda line: None)
         how = trained(self.run, self.store, self.folder, rows, self.data_license)
         tokenizer = self.store.directory / TOKENIZER
-        save(model, self.folder / MODEL, tokenizer=tokenizer, trained=how)
+        save(model, self.folder / MODEL, tokenizer=tokenizer, trained=how, overwrite=True)
         summarise(self.run, self.folder, self.processes.count, self.say)
-
-
-def _digest(store: Store) -> str:
-    """Return a digest of the contents of a store."""
-    sums = {name: known["sha256"] for name, known in store.manifest["files"].items()}
-    return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _seed(*key: int) -> int:

@@ -48,7 +48,8 @@ def check_division(run: Run) -> None:
 def check_store(run: Run, store: Store) -> None:
     if store.vocab > run.model.vocab:
         raise ValueError(
-            f"{run.data} has tokens up to {store.vocab}, vocab={run.model.vocab} is too small for them"
+            f"{run.data} has {store.vocab} tokens, the last of them {store.vocab - 1}: "
+            f"vocab={run.model.vocab} is too small for them"
         )
     if run.eval_every and not store.has_validation:
         share = store.manifest["recipe"].get("val_fraction")

@@ -98,8 +98,8 @@ def changed(
     if isinstance(steps, int) and "warmup" not in outside and run.warmup > steps >= 1:
         outside["warmup"] = shorter = max(1, steps // 10)
         say(
-            f"warmup={run.warmup} is longer than steps={steps}: shortened to {shorter}, "
-            "a tenth of the steps (--warmup sets it)"
+            f"warmup={run.warmup} is longer than steps={steps}: shortened to {shorter}, a tenth of "
+            "the steps but at least 1 (--warmup sets it)"
         )
     return replace(run, model=_changed_model(run.model, inside), **outside)
 
