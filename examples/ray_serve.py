@@ -23,12 +23,19 @@ import argparse
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
 
-from ray import serve
-from ray.util.metrics import Gauge
+try:
+    from ray import serve
+    from ray.util.metrics import Gauge
+except ModuleNotFoundError as problem:
+    if __name__ != "__main__":
+        raise
+    print(f"toeplix: {problem}: pip install 'toeplix[ray]'", file=sys.stderr)
+    raise SystemExit(2) from problem
 
 from toeplix.devices import named_device
 from toeplix.serving.factory import DEVICE, Settings, create, settings

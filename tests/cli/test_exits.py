@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import typer
 
+from toeplix import Model, build, save
 from toeplix.cli import exits
 from toeplix.cli.main import main
+from toeplix.data import Tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +95,17 @@ def test_a_full_disk_behind_standard_output(arguments):
     assert done.returncode == 2
     assert b"No space left" in done.stderr
     assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_generated_text(unbuffered, tmp_path):
+    tokenizer = Tokenizer.train(["to be or not to be"] * 20, 280)
+    tokenizer.save(tmp_path)
+    save(build(Model(vocab=tokenizer.vocab, context=16, dim=8, depth=1)), tmp_path)
+    done = shell(f"{COMMAND} generate {tmp_path} to > /dev/full", PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stderr) == (
+        *(2, b"toeplix: standard output: No space left on device\n"),
+    )
 
 
 def test_a_full_disk_behind_standard_error():
@@ -185,6 +198,9 @@ def test_foreseen_is_one_line(state, capsys):
     assert ended(failing(ValueError("a\nb \x1b[31m \udcff"))) == 2
     assert capsys.readouterr().err == "toeplix: a b \\x1b[31m \\udcff\n"
     assert ended(failing(OSError(28, "No space left on device"))) == 2
+    assert capsys.readouterr().err == "toeplix: No space left on device\n"
+    assert ended(failing(FileNotFoundError(2, "No such file or directory", "nope.txt"))) == 2
+    assert capsys.readouterr().err == "toeplix: nope.txt: No such file or directory\n"
     assert ended(failing(typer.BadParameter("bad"))) == 2
     assert not state.exists()
 

@@ -2,6 +2,8 @@
 
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import lm_eval.tasks
@@ -108,6 +110,21 @@ def test_the_null_model_is_the_baseline(root, tmp_path, monkeypatch):
     assert found["squadv2", "f1"]["value"] == pytest.approx(100 * silent / (answerable + silent))
     assert answerable + silent == found["squadv2", "f1"]["count"]
     assert found["ifeval", "prompt_level_strict_acc"]["value"] == 0
+
+
+def test_the_commit_is_asked_for_without_a_word(tmp_path, monkeypatch, capfd):
+    from lm_eval.loggers.utils import get_git_commit_hash
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with harness.quiet_git():
+        assert get_git_commit_hash() is None
+        subprocess.run(
+            [sys.executable, "-c", "import sys; print('x', file=sys.stderr)"], check=True
+        )
+    assert capfd.readouterr().err == "x\n"
+    get_git_commit_hash()
+    assert "not a git repository" in capfd.readouterr().err
 
 
 def test_what_is_missing_is_named_or_left_out(checkpoint, root, monkeypatch, capsys, tmp_path):

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-VIEWS = ("runs", "generate", "weights", "filters", "spectral", "reach", "lookup", "claims")
+VIEWS = ("runs", "generate", "weights", "filters", "spectral", "contributions", "lookup", "claims")
 CANVASES = {
     "runs": ["runs-chart", "runs-lr", "runs-grad_norm", "runs-tokens_per_second"],
     "filters": ["filters-curve", "filters-matrix"],
     "spectral": ["spectral-plane"],
-    "reach": ["reach-strip", "reach-pairs"],
+    "contributions": ["contributions-strip", "contributions-pairs"],
     "lookup": ["lookup-strip", "lookup-pairs"],
 }
 FLAGS = (

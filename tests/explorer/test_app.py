@@ -10,8 +10,8 @@ import torch
 from toeplix import load
 from toeplix.experiments.engine.claims import CLAIMS
 from toeplix.explorer.cache import ModelCache
+from toeplix.explorer.contributions import contributions
 from toeplix.explorer.guard import MAX_BODY
-from toeplix.explorer.reach import reach
 
 
 def call(served, path, body=None, method=None, **headers):
@@ -59,15 +59,17 @@ def test_text_comes_line_by_line(served):
     assert 1 <= sum(event["kind"] == "model" for event in events) <= 4
 
 
-def test_reach_is_the_library_s(served, trained):
+def test_contributions_are_the_library_s(served, trained):
     _, _, found = call(
-        served, "/api/reach", {"model": "first", "text": "7: one two", "linearization": "at_text"}
+        served,
+        "/api/contributions",
+        {"model": "first", "text": "7: one two", "linearization": "at_text"},
     )
     model, tokenizer = ModelCache().loaded(trained / "first" / "model")
     tokens = torch.tensor([tokenizer.start, *tokenizer.encode("7: one two")])
-    expected = reach(model, tokens)
+    expected = contributions(model, tokens)
     assert "".join(found["tokens"][1:]) == "7: one two"
-    for place, row in enumerate(found["reach"]):
+    for place, row in enumerate(found["contributions"]):
         assert row == pytest.approx(expected[place, : place + 1].tolist(), rel=1e-3)
 
 
@@ -124,7 +126,12 @@ REFUSED = {
     "a figure elsewhere": (404, "/figures/..%2f..%2fpyproject.toml", None, {}),
     "bad sampling": (400, "/api/generate", {"model": "first", "top_p": 0.0}, {}),
     "too many tokens": (422, "/api/generate", {"model": "first", "new": 10**6}, {}),
-    "unknown way": (400, "/api/reach", {"model": "first", "text": "x", "linearization": "all"}, {}),
+    "unknown way": (
+        400,
+        "/api/contributions",
+        {"model": "first", "text": "x", "linearization": "all"},
+        {},
+    ),
     "no tokenizer": (400, "/api/generate", {"model": "deeper/second, step-24"}, {}),
     "no such model of weights": (404, "/api/weights?name=..%2f..%2fetc", None, {}),
     "no such module": (404, "/api/histograms?name=first&part=..%2f..%2fetc%2fpasswd", None, {}),

@@ -5,7 +5,7 @@ import torch
 
 from tests.models import FREE
 from toeplix import Model, build
-from toeplix.explorer.reach import LINEARIZATIONS, MAX_POSITIONS, arrivals, reach
+from toeplix.explorer.contributions import LINEARIZATIONS, MAX_POSITIONS, arrivals, contributions
 
 SHAPES = {
     "flat": {},
@@ -77,7 +77,7 @@ def test_the_path_is_a_product_of_matrices(shape, time):
     blocks = path.reshape(time, 8, time, 8)
     x = model.embed(tokens[None])[0]
     expected = torch.stack([(blocks[:, :, s] @ x[s]).norm(dim=1) for s in range(time)], 1)
-    torch.testing.assert_close(reach(model, tokens, "filters_only"), expected)
+    torch.testing.assert_close(contributions(model, tokens, "filters_only"), expected)
 
 
 @torch.no_grad()
@@ -93,7 +93,7 @@ def test_in_a_flat_model_it_is_one_filter():
             for lag in range(13)
         ]
     )
-    found = reach(model, tokens, "filters_only")
+    found = contributions(model, tokens, "filters_only")
     sizes = model.embed(tokens[None])[0].norm(dim=1)
     torch.testing.assert_close(found, toeplitz_matrix(taps.abs(), 13) * sizes)
 
@@ -125,12 +125,12 @@ def test_without_a_text_lookup_is_its_filter():
         path = path + torch.kron(toeplitz_matrix(mixer.kernel[0], 9), weight) @ path
     blocks, x = path.reshape(9, 8, 9, 8), model.embed(tokens[None])[0]
     expected = torch.stack([(blocks[:, :, s] @ x[s]).norm(dim=1) for s in range(9)], 1)
-    torch.testing.assert_close(reach(model, tokens, "filters_only"), expected)
+    torch.testing.assert_close(contributions(model, tokens, "filters_only"), expected)
 
 
 @pytest.mark.parametrize("linearization", LINEARIZATIONS)
 def test_nothing_arrives_from_the_future(linearization):
-    found = reach(fresh(heads=2), torch.randint(20, (40,)), linearization)
+    found = contributions(fresh(heads=2), torch.randint(20, (40,)), linearization)
     assert found.shape == (40, 40)
     assert found.triu(1).abs().max() <= 1e-12 * found.max()
     assert (found.diagonal() > 0).all()
@@ -143,9 +143,9 @@ def test_half_precision_is_the_model_rounded(shape, linearization, dtype):
     """The witness has the same weights in double precision."""
     model = fresh(**(SHAPES | OTHER_SHAPES)[shape]).to(dtype)
     tokens = torch.randint(20, (11,))
-    found = reach(model, tokens, linearization)
+    found = contributions(model, tokens, linearization)
     assert found.dtype == dtype
-    expected = reach(model.double(), tokens, linearization)
+    expected = contributions(model.double(), tokens, linearization)
     # a few roundings, as values pass through two layers
     close = 8 * torch.finfo(dtype).eps * float(expected.max())
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=close)
@@ -153,12 +153,12 @@ def test_half_precision_is_the_model_rounded(shape, linearization, dtype):
 
 def test_what_is_refused():
     with pytest.raises(ValueError, match="the mixers linear: only those of toeplitz and lookup"):
-        reach(
+        contributions(
             build(Model(arch="linear", vocab=20, context=8, dim=8, depth=1)), torch.zeros(3).long()
         )
     with pytest.raises(
         ValueError, match="linearization='all' must be one of at_text, filters_only"
     ):
-        reach(fresh(), torch.zeros(3).long(), "all")
+        contributions(fresh(), torch.zeros(3).long(), "all")
     with pytest.raises(ValueError, match=f"at most {MAX_POSITIONS}"):
-        reach(fresh(), torch.zeros(MAX_POSITIONS + 1).long())
+        contributions(fresh(), torch.zeros(MAX_POSITIONS + 1).long())

@@ -149,7 +149,7 @@ def test_odd_requests(place):
         {"text": "\0"},
         {"text": "x" * 20_000},
     ):
-        status, _, _ = call(address, "/api/reach", {"model": "good", "text": "x", **fields})
+        status, _, _ = call(address, "/api/contributions", {"model": "good", "text": "x", **fields})
         assert status in (200, 400, 422), fields
     status, _, _ = call(address, "/api/generate", "[" * 50_000)
     assert status in (400, 422)

@@ -10,8 +10,8 @@ from tests.explorer.test_app import call
 from toeplix import Model, build, load, save
 from toeplix.data import Tokenizer
 from toeplix.explorer.app import explorer
+from toeplix.explorer.contributions import MAX_POSITIONS
 from toeplix.explorer.lookups import lookup_heads, lookup_weights
-from toeplix.explorer.reach import MAX_POSITIONS
 from toeplix.mixers.lookup import MIN_MEAN_SQUARE, MIN_SQUARE
 
 SHAPES = {

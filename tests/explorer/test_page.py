@@ -181,18 +181,18 @@ def test_motion_only_where_it_is_welcome(browser, place):
         assert page.input_value("#spectral-theta") == rested
 
 
-def test_reach_by_keyboard(browser, place):
-    with opened(browser, place[1], "reach") as page:
+def test_contributions_by_keyboard(browser, place):
+    with opened(browser, place[1], "contributions") as page:
         page.select_option("#model", "first")
-        wait_drawn(page, "reach-strip")
-        page.focus("#reach-text span[tabindex='0']")
+        wait_drawn(page, "contributions-strip")
+        page.focus("#contributions-text span[tabindex='0']")
         page.keyboard.press("Home")
-        expect(page.locator("#reach-read")).to_contain_text("position 0")
+        expect(page.locator("#contributions-read")).to_contain_text("position 0")
         page.keyboard.press("ArrowRight")
-        expect(page.locator("#reach-read")).to_contain_text("position 1")
+        expect(page.locator("#contributions-read")).to_contain_text("position 1")
         assert (
-            page.locator("#reach-text span.later").count()
-            == page.locator("#reach-text span").count() - 2
+            page.locator("#contributions-text span.later").count()
+            == page.locator("#contributions-text span").count() - 2
         )
 
 
@@ -240,7 +240,7 @@ def test_a_damaged_run_is_marked_and_the_others_are_drawn(browser, mixed):
 
 
 def test_a_problem_stays_in_its_own_tab(browser, mixed):
-    with opened(browser, mixed[1], "reach", expected=[REFUSED]) as page:
+    with opened(browser, mixed[1], "contributions", expected=[REFUSED]) as page:
         page.select_option("#model", "plain")
         page.wait_for_selector("#problem:not([hidden])")
         words = page.inner_text("#problem")
@@ -248,18 +248,18 @@ def test_a_problem_stays_in_its_own_tab(browser, mixed):
         for view in ("runs", "generate", "claims"):
             page.click(f"#tab-{view}")
             expect(page.locator("#problem")).to_be_hidden()
-        page.click("#tab-reach")
+        page.click("#tab-contributions")
         assert page.inner_text("#problem") == words
         page.select_option("#model", "good")
-        wait_drawn(page, "reach-strip")
+        wait_drawn(page, "contributions-strip")
         expect(page.locator("#problem")).to_be_hidden()
         page.select_option("#model", "plain")
         page.wait_for_selector("#problem:not([hidden])")
-        expect(page.locator("#reach-text span")).to_have_count(0)
+        expect(page.locator("#contributions-text span")).to_have_count(0)
         page.click("#tab-generate")
         page.select_option("#model", "good")
-        page.click("#tab-reach")
-        wait_drawn(page, "reach-strip")
+        page.click("#tab-contributions")
+        wait_drawn(page, "contributions-strip")
         expect(page.locator("#problem")).to_be_hidden()
 
 
@@ -273,19 +273,19 @@ def test_a_late_response_does_not_replace_a_newer_one(browser, mixed):
         else:
             route.continue_()
 
-    with opened(browser, mixed[1], "reach", expected=[REFUSED]) as page:
+    with opened(browser, mixed[1], "contributions", expected=[REFUSED]) as page:
         page.select_option("#model", "rows")
-        wait_drawn(page, "reach-strip")
-        page.route("**/api/reach", hold)
-        with page.expect_request("**/api/reach"):  # the page asks a moment after the choice
+        wait_drawn(page, "contributions-strip")
+        page.route("**/api/contributions", hold)
+        with page.expect_request("**/api/contributions"):  # the page asks a moment after the choice
             page.select_option("#model", "good")
         page.select_option("#model", "plain")
         page.wait_for_selector("#problem:not([hidden])")
-        expect(page.locator("#reach-text span")).to_have_count(0)
+        expect(page.locator("#contributions-text span")).to_have_count(0)
         assert len(held) == 1
         held[0].fulfill(
             response=page.request.post(held[0].request.url, data=held[0].request.post_data_json)
         )
         page.wait_for_timeout(300)
-        assert page.locator("#reach-text span").count() == 0
+        assert page.locator("#contributions-text span").count() == 0
         expect(page.locator("#problem")).to_be_visible()

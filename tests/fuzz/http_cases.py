@@ -192,7 +192,10 @@ def _known(address: str) -> tuple[Surface, tuple[str, dict[str, Any]]]:
     run, model = places["runs"][0]["name"], places["models"][0]
     query = urllib.parse.urlencode({"name": model})
     layer = json.loads(_got(address, f"/api/filters?{query}"))["rows"][0]["layer"]
-    return explorer_surface(run, model, layer), ("/api/reach", {"model": model, "text": "one two"})
+    return explorer_surface(run, model, layer), (
+        "/api/contributions",
+        {"model": model, "text": "one two"},
+    )
 
 
 def _got(address: str, path: str) -> bytes:
@@ -207,7 +210,7 @@ def _healthy(address: str, good: tuple[str, dict[str, Any]]) -> str:
     asked = urllib.request.Request(address + path, json.dumps(body).encode(), kind)
     with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
         found = json.loads(answer.read())
-    return json.dumps([found.get(name) for name in ("choices", "usage", "tokens", "reach")])
+    return json.dumps([found.get(name) for name in ("choices", "usage", "tokens", "contributions")])
 
 
 def _save(out: Path | None, name: str, case: Case | None, outcome: str, answer: bytes) -> None:

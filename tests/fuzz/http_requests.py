@@ -74,7 +74,7 @@ def explorer_surface(run: str, model: str, layer: str) -> Surface:
         ],
         posts=[
             ("/api/generate", {"model": model, "prompt": "one", "new": 3, "seed": 1}),
-            ("/api/reach", {"model": model, "text": "one two", "linearization": "at_text"}),
+            ("/api/contributions", {"model": model, "text": "one two", "linearization": "at_text"}),
             ("/api/lookup", {"model": model, "text": "one two", "block": 1, "head": 0}),
         ],
     )

@@ -30,6 +30,8 @@ def test_what_does_not_fit_is_named(tmp_path):
         load_pretrained(saved(tmp_path / "small", vocab=50))
     with pytest.raises(FileNotFoundError, match="is no checkpoint"):
         load_pretrained(tmp_path)
+    with pytest.raises(NotADirectoryError, match=r"config\.json is a file: give the directory"):
+        load_pretrained(tmp_path / "small" / "config.json")
     (tmp_path / "small" / "tokenizer.json").unlink()
     with pytest.raises(FileNotFoundError, match="holds no tokenizer"):
         load_pretrained(tmp_path / "small")

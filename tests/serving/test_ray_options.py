@@ -1,6 +1,7 @@
 """examples/ray_serve.py: what each replica reserves, with a stand-in for Ray, which need not be there."""
 
 import importlib.util
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -68,3 +69,14 @@ def test_what_cannot_be_reserved_is_one_line(example, monkeypatch, device, asked
     with pytest.raises(SystemExit, match=words) as leaving:
         example.main()
     assert "\n" not in str(leaving.value)
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("sys.argv", ["ray_serve.py", "--help"])
+    with pytest.raises(SystemExit) as leaving:
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert leaving.value.code == 2
+    said = capsys.readouterr().err
+    assert "pip install 'toeplix[ray]'" in said
+    assert said.count("\n") == 1

@@ -83,6 +83,12 @@ def test_keys(checkpoint, tmp_path, monkeypatch, capsys, key):
     assert "holds no key" in said
 
 
+def test_a_key_file_that_is_none(checkpoint, tmp_path, monkeypatch, capsys):
+    for file in (tmp_path / "nope", tmp_path):
+        said = refused(monkeypatch, capsys, checkpoint, "--key-file", file)
+        assert f"--key-file {file}: there is no such file" in said
+
+
 def test_a_key_without_end(checkpoint, monkeypatch, capsys):
     assert "holds no key" in refused(monkeypatch, capsys, checkpoint, "--key-file", "/dev/zero")
 

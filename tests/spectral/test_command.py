@@ -121,6 +121,14 @@ def test_bad_weights_are_named(tmp_path):
         spectrum_rows.rows([Layer(name="a", kernel=torch.zeros(1, 1, 4))])
 
 
+def test_every_column_is_explained_under_its_table(tmp_path):
+    assert set(spectrum_table.MEANINGS) == set(spectrum_table.COLUMNS) - {"filter"}
+    save(build(Model(**SMALL)), tmp_path)
+    shown = " ".join(toeplix("spectrum", tmp_path, "--no-figures").stdout.split())
+    for column in spectrum_table.MEANINGS:
+        assert f"{column}: " in shown
+
+
 def test_bad_arguments():
     for arguments, words in (
         (["spectrum"], "name a checkpoint"),

@@ -23,13 +23,15 @@ def demo(
     from toeplix.cli.tables import table_console
     from toeplix.cli.train import bar
     from toeplix.experiments.demo import demo as run_demo
+    from toeplix.files import ensure_directory
     from toeplix.training.allocator import keep_freed_memory
     from toeplix.training.signals import Abandoned, Stopped
 
     keep_freed_memory()
     console = table_console()
     try:
-        found = run_demo(out, steps=steps, say=console.print, bar=bar, overwrite=overwrite)
+        with ensure_directory(out):
+            found = run_demo(out, steps=steps, say=console.print, bar=bar, overwrite=overwrite)
     except (Stopped, Abandoned) as ended:
         console.print(str(ended))
         raise typer.Exit(130) from None

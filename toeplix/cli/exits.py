@@ -31,7 +31,6 @@ MAX_LINE = 1000  # characters of a message
 KEPT_LOGS = 50
 LOG_PREFIX = "error-"
 
-# the extra that installs a module; `train` installs all others
 EXTRAS = {  # the extra that brings a package; "train" brings all others
     "fastapi": "serve",
     "jinja2": "serve",
@@ -102,7 +101,8 @@ def ended_by(problem: BaseException) -> int:
 def explained(problem: BaseException) -> tuple[int, str]:
     """Return the exit status and the message of an exception."""
     if isinstance(problem, Complaint):
-        return BAD_INPUT, problem.format_message()  # type: ignore[attr-defined]
+        words: str = problem.format_message()  # type: ignore[attr-defined]
+        return BAD_INPUT, f"{words.rstrip('.')}; {hint}" if (hint := _see(problem)) else words
     if isinstance(problem, ModuleNotFoundError):
         missing = (problem.name or "").partition(".")[0]
         if missing != "toeplix":
@@ -115,6 +115,18 @@ def explained(problem: BaseException) -> tuple[int, str]:
     ):
         return BAD_INPUT, f"not enough memory: choose smaller sizes ({_words(problem)})"
     return UNFORESEEN, f"unforeseen {type(problem).__name__}: {_words(problem)}"
+
+
+def _see(problem: Exception) -> str:
+    """Return where to read on if a command needs arguments and was given none, or not all."""
+    context = getattr(problem, "ctx", None)
+    command = getattr(context, "command", None)
+    if context is None or command is None or getattr(command, "commands", None):
+        return ""  # a group without a subcommand has shown its help
+    sources = (context.get_parameter_source(each.name) for each in command.params)
+    given = any(getattr(source, "name", "") == "COMMANDLINE" for source in sources)
+    missing = type(problem).__name__ == "MissingParameter"  # which typer does not export
+    return f"see {context.command_path} --help" if missing or not given else ""
 
 
 def one_line(text: str) -> str:
@@ -177,6 +189,9 @@ def _traceback(problem: BaseException) -> str:
 
 def _words(problem: BaseException) -> str:
     try:
+        if isinstance(problem, OSError) and problem.errno and problem.strerror:
+            named = problem.filename is not None
+            return f"{problem.filename}: {problem.strerror}" if named else problem.strerror
         # PyTorch appends the stack of its own language
         text = str(problem).partition("\nException raised from")[0]
         return text or type(problem).__name__
@@ -232,7 +247,7 @@ def _flushed(status: int) -> int:
             status = status or NO_READER
         except (OSError, ValueError) as problem:
             _to_nowhere(number)
-            if number == 1:
+            if number == 1 and status in (0, CHECK_FAILED):  # else a line has been printed
                 _say(f"toeplix: standard output: {one_line(_words(problem))}")
             status = status or BAD_INPUT
         if number == 1 and status == NO_READER:

@@ -70,13 +70,23 @@ def generate(
         stop_strings=stops,
         decode=tokenizer.decode,
     )
-    sys.stdout.write(text)
+    _write(text)
     detokenizer = Detokenizer(tokenizer.decode)
     for _, token in tokens:
-        sys.stdout.write(detokenizer.add(token))
-        sys.stdout.flush()
-    sys.stdout.write(detokenizer.end() + "\n")
+        _write(detokenizer.add(token))
+    _write(detokenizer.end() + "\n")
     where.tell()  # last, so that an error is one line
+
+
+def _write(text: str) -> None:
+    """Write to standard output at once; an error names it, as there is no file to name."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise OSError(f"standard output: {problem.strerror}") from problem
 
 
 def _valid(text: str, what: str) -> str:

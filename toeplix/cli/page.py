@@ -1,5 +1,6 @@
 """`toeplix page`: a training run as one HTML file, to be sent to somebody."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -26,9 +27,11 @@ def page(
     if text:
         print(_summary(run))
         return
+    from toeplix.files import ensure_directory
     from toeplix.reports import run_page
 
-    print(run_page.write(run, file, overwrite=overwrite))
+    with nullcontext() if file is None else ensure_directory(file.parent):
+        print(run_page.write(run, file, overwrite=overwrite))
 
 
 def _summary(run: Path) -> str:

@@ -12,6 +12,17 @@ from toeplix.records import MAX_SEED
 if TYPE_CHECKING:
     from toeplix.experiments.engine.text_probe import ProbeLine
 
+SHOWN_ENCODERS = {  # the encoders of text_probe.ENCODERS, as they are shown
+    "as it is": "this model",
+    "untrained": "untrained model",
+    "nothing": "control without a hidden state",
+}
+LEGEND = (
+    "loss: of a decoder that reads one hidden state and reconstructs the text. bits kept per token: the "
+    "loss of the control minus this loss, in bits. share: the same as a fraction of the control's loss. "
+    "accuracy: the fraction of tokens that are reconstructed. The untrained model has the same shape."
+)
+
 
 def probe(
     checkpoint: Annotated[
@@ -68,27 +79,34 @@ def probe(
     checkpoint = text_probe.folder_of(checkpoint)
     text_probe.opened(checkpoint)  # fails before text is prepared
     where.tell()
+    # registers toeplix's models with transformers, which takes the tokenizer beside one of them for that
+    # of an unknown model otherwise, and warns
+    import toeplix.hub  # noqa: F401
+
     store = text_probe.texts(checkpoint, data, work)
-    found = text_probe.probe(
-        checkpoint, store, how, lambda line: print(line, file=sys.stderr), **where.options
-    )
+
+    def say(line: str) -> None:
+        encoder = line.rpartition(": ")[2]
+        print(f"training a decoder: {SHOWN_ENCODERS.get(encoder, encoder)}", file=sys.stderr)
+
+    found = text_probe.probe(checkpoint, store, how, say, **where.options)
     ours = text_probe.beside(results)
     if as_json:
         print(json.dumps({"model": found, "ours": ours}))
         return
-    _table(f"{checkpoint}, texts of {context} tokens", found)
+    _table(f"{checkpoint}, texts of {context} tokens", found, LEGEND)
     if ours:
         sizes = retention.SIZES["laptop"]
         same = f"other tokens, texts of {sizes['context']}, {sizes['steps']} steps"
         _table(f"our models, experiment retention, laptop scale ({same})", ours)
 
 
-def _table(title: str, lines: "list[ProbeLine]") -> None:
+def _table(title: str, lines: "list[ProbeLine]", legend: str | None = None) -> None:
     from rich.table import Table
 
     from toeplix.cli.tables import table_console
 
-    table = Table(title=title)
+    table = Table(title=title, caption=legend, caption_justify="left")
     columns = ("encoder", "loss (nats)", "bits kept per token", "share", "accuracy")
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left")
@@ -100,5 +118,5 @@ def _table(title: str, lines: "list[ProbeLine]") -> None:
             (line["accuracy"], ".1%"),
         )
         cells = ["-" if value is None else f"{value:{form}}" for value, form in numbers]
-        table.add_row(line["encoder"], *cells)
+        table.add_row(SHOWN_ENCODERS.get(line["encoder"], line["encoder"]), *cells)
     table_console().print(table)

@@ -79,7 +79,7 @@ def serve(
     except OSError as problem:
         shown = printable(host)[:80]
         raise OSError(
-            f"{shown}:{port} cannot be had: {problem}; see --host and --port"
+            f"{shown}:{port} cannot be had: {problem.strerror or problem}; see --host and --port"
         ) from problem
     with listening:
         service = open_service(checkpoint, name, limits, quantize, **where.options)
@@ -100,6 +100,8 @@ def _key(file: Path | None) -> str | None:
     if file is None:
         key = os.environ.get(KEY)
     else:
+        if file.is_dir() or not file.exists():
+            raise FileNotFoundError(f"--key-file {file}: there is no such file")
         with open(file, "rb") as opened:  # of any kind and size
             key = opened.read(MAX_KEY + 2).decode("latin-1")
     where = f"${KEY}" if file is None else printable(file)

@@ -1,5 +1,6 @@
 """`toeplix spectrum`: spectral analysis of the filters of a checkpoint."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -48,7 +49,8 @@ def spectrum(
     """Certified indices, condition numbers and lags of every Toeplitz filter of a model.
 
     Recurrent filters are analysed at all lags, and as matrices at the context of the model.
-    Prints a table; writes figures (SVG and PNG), rows.json and index.html.
+    Prints tables and the meaning of their columns; writes figures (SVG and PNG), rows.json and
+    index.html.
     """
     from toeplix.cli.tables import table_console
 
@@ -63,26 +65,28 @@ def spectrum(
         return
     if checkpoint is None:
         raise typer.BadParameter("name a checkpoint: toeplix spectrum runs/mine/model")
-    from toeplix.files import check_output
+    from toeplix.files import check_output, ensure_directory
     from toeplix.reports import filters, spectrum_page, spectrum_rows
 
     _installed("scipy", *(["matplotlib"] if figures else []))
     where = _placement(device)
     found, config = filters.read(checkpoint)
     folder = out or checkpoint / "spectrum"
-    if figures:
-        check_output(*spectrum_page.outputs(folder), overwrite=overwrite)
     start = filters.initialisation(config)
-    with console.status("") as status:
-        rows = spectrum_rows.rows(
-            found, start, lambda name: status.update(f"measuring {name}"), where.device
-        )
-    where.tell()  # after what may fail, so that an error is one line
-    starts = ", ".join(dict.fromkeys(layer.start or start for layer in found))
-    console.print(f"{checkpoint}: initial filters: {starts}", markup=False)
-    for table in tables(rows):
-        console.print(table)
-    if figures:
+    with ensure_directory(folder) if figures else nullcontext():
+        if figures:
+            check_output(*spectrum_page.outputs(folder), overwrite=overwrite)
+        with console.status("") as status:
+            rows = spectrum_rows.rows(
+                found, start, lambda name: status.update(f"measuring {name}"), where.device
+            )
+        where.tell()  # after what may fail, so that an error is one line
+        starts = ", ".join(dict.fromkeys(layer.start or start for layer in found))
+        console.print(f"{checkpoint}: initial filters: {starts}", markup=False)
+        for table in tables(rows):
+            console.print(table)
+        if not figures:
+            return
         written = spectrum_page.write(
             found, rows, folder, str(checkpoint), config, overwrite=overwrite
         )
@@ -90,14 +94,14 @@ def spectrum(
 
 
 def tables(rows: "Sequence[Row]") -> "list[Table]":
-    """Return the tables of indices, of matrices and of lags, one row for each filter."""
+    """Return the tables of indices, of matrices and of lags, one row for each filter, with legends."""
     from rich.table import Table
 
-    from toeplix.reports.spectrum_table import GROUPS, cells
+    from toeplix.reports.spectrum_table import GROUPS, cells, legend
 
     found = []
     for title, columns in GROUPS.items():
-        table = Table(title=title)
+        table = Table(title=title, caption=legend(columns), caption_justify="left")
         table.add_column("filter", overflow="fold")
         for column in columns:
             justify: Literal["left", "right"] = "left" if column in ("kind", "proof") else "right"

@@ -15,10 +15,12 @@ def main() -> None:
     from lm_eval.__main__ import cli_evaluate
 
     import toeplix.evaluation.model  # noqa: F401 - registers the model type
+    from toeplix.evaluation.harness import quiet_git
 
     if len(sys.argv) > 1 and "--include_path" not in sys.argv and sys.argv[1] != "ls":
         sys.argv += ["--include_path", str(Path(__file__).parent / "tasks")]
-    cli_evaluate()
+    with quiet_git():
+        cli_evaluate()
 
 
 if __name__ == "__main__":

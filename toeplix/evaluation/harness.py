@@ -12,11 +12,14 @@ import logging
 import math
 import re
 import statistics
+import subprocess
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -99,7 +102,7 @@ def evaluate(
     known = manager(paper.expanded(tasks))
     # all models are opened first, so that a misspelt name does not fail after an hour
     loaded = [open_model(model, batch=batch, device=where, dtype=dtype) for model in models]
-    with warnings.catch_warnings(), sources(root) as notes:
+    with warnings.catch_warnings(), quiet_git(), sources(root) as notes:
         warnings.simplefilter("ignore")  # from the libraries of the tasks
         ready = list(_ready(known, paper.expanded(tasks), available, report))
         if not ready:
@@ -125,6 +128,27 @@ def evaluate(
             report.truncations += [f"{label}: {line}" for line in lm.truncations.lines()]
         report.notes.update(notes)
     return report
+
+
+@contextmanager
+def quiet_git() -> Iterator[None]:
+    """Keep git's own errors from standard error while the harness asks it for the commit of results.
+
+    The harness runs `git describe`, and does without a commit where that fails; git itself would still
+    tell the user of a fatal error.
+    """
+    from lm_eval.loggers import utils
+
+    def check_output(*arguments: Any, **options: Any) -> Any:
+        return subprocess.check_output(*arguments, **{"stderr": subprocess.DEVNULL, **options})
+
+    modules: Any = utils
+    before = modules.subprocess
+    modules.subprocess = SimpleNamespace(**{**vars(subprocess), "check_output": check_output})
+    try:
+        yield
+    finally:
+        modules.subprocess = before
 
 
 def check_batch(batch: int | str) -> None:

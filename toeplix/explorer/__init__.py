@@ -3,7 +3,7 @@
 discovery   runs and checkpoints under a path, by name
 runs        settings and metrics of runs, read while they are training
 generation  generated text, token by token with probabilities
-reach       which earlier tokens a token reads: the linear path through the filters
+contributions   of earlier tokens to a token, along the linear path through the filters
 lookups     which earlier tokens a lookup block reads
 weights     shapes and histograms of the tensors of a checkpoint
 differences the settings that tell similar runs apart

@@ -10,7 +10,7 @@ GET  /api/overview            taps of all filters, in a few bins of lags
 GET  /api/weights             all tensors of a model: shapes and counts
 GET  /api/histograms          histograms of the weights of one module
 POST /api/generate            generated text, one line of JSON for each token
-POST /api/reach               which earlier tokens each token of a text reads
+POST /api/contributions       contributions of earlier tokens to each token of a text
 POST /api/lookup              weights of earlier tokens in one head of a lookup block
 GET  /api/claims              the paper's claims, with verdicts
 GET  /figures/NAME            a figure of an experiment
@@ -33,7 +33,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as Rejection
 
 from toeplix.data import Tokenizer
-from toeplix.explorer import reach as linear
+from toeplix.explorer import contributions as linear
 from toeplix.explorer import runs
 from toeplix.explorer.cache import ModelCache, read_checked
 from toeplix.explorer.differences import told_apart
@@ -78,8 +78,8 @@ class GenerateRequest(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63)
 
 
-class ReachRequest(BaseModel):
-    """The body of POST /api/reach."""
+class ContributionsRequest(BaseModel):
+    """The body of POST /api/contributions."""
 
     model: str
     text: Characters = Field(max_length=20_000)
@@ -187,13 +187,13 @@ def explorer(
             raise HTTPException(429, f"{MAX_GENERATIONS} texts are being written: stop one of them")
         return StreamingResponse(_lines(events, slots), media_type="application/x-ndjson")
 
-    @app.post("/api/reach")
-    def reach(request: ReachRequest) -> Any:
+    @app.post("/api/contributions")
+    def contributions(request: ContributionsRequest) -> Any:
         loaded = cache.loaded(checkpoint(request.model))
         tokens, described = _read_text(*loaded, request.text)
         with cache.alone:
-            found = linear.reach(loaded.model, tokens, request.linearization)
-        return described | {"reach": _triangle(found)}
+            found = linear.contributions(loaded.model, tokens, request.linearization)
+        return described | {"contributions": _triangle(found)}
 
     @app.post("/api/lookup")
     def lookup(request: LookupRequest) -> Any:

@@ -1,9 +1,9 @@
-"""Reach: which earlier tokens a token reads along the linear path of a model (its receptive field).
+"""Contributions of earlier tokens to a token along the linear path of a model.
 
 Each layer adds the output of its filters to the residual stream. Without the channel layers, which act on
 each position separately, this is a product of linear maps on (t, d):
 
-    E = (I + M_L) ... (I + M_1),      M_l = W_out F_l W_in      reach[t, s] = | E[t, s] x_s |
+    E = (I + M_L) ... (I + M_1),      M_l = W_out F_l W_in      contribution[t, s] = | E[t, s] x_s |
 
 x_s is the embedding of token s after its norm, and F_l the causal Toeplitz product; biases are omitted.
 Other norms, gates and nonlinearities between filters are replaced by linear maps in one of two ways
@@ -39,14 +39,14 @@ CHUNK = 32  # source positions that are computed together
 
 
 @torch.no_grad()
-def reach(
+def contributions(
     model: LanguageModel, tokens: Int[Tensor, " t"], linearization: str = "at_text"
 ) -> Float[Tensor, "t s"]:
     """Return the norm of the contribution of token s to position t; 0 above the diagonal."""
     if len(tokens) > MAX_POSITIONS:
         raise ValueError(f"{len(tokens)} tokens are too many: at most {MAX_POSITIONS}")
     parts = [
-        carried.norm(dim=2) for carried in _contributions(model, tokens, linearization)
+        carried.norm(dim=2) for carried in _carried(model, tokens, linearization)
     ]  # (s, t) of some sources each
     return torch.cat(parts).T
 
@@ -56,12 +56,10 @@ def arrivals(
     model: LanguageModel, tokens: Int[Tensor, " t"], linearization: str = "at_text"
 ) -> Float[Tensor, "t d"]:
     """Return the sum of the contributions of all tokens at each position."""
-    return cast(
-        Tensor, sum(carried.sum(0) for carried in _contributions(model, tokens, linearization))
-    )
+    return cast(Tensor, sum(carried.sum(0) for carried in _carried(model, tokens, linearization)))
 
 
-def _contributions(model: LanguageModel, tokens: Tensor, linearization: str) -> list[Tensor]:
+def _carried(model: LanguageModel, tokens: Tensor, linearization: str) -> list[Tensor]:
     """Return E[t, s] x_s as tensors (s, t, d), one for each chunk of source positions."""
     if linearization not in LINEARIZATIONS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Token mixers as linear maps along time, for `reach`.
+"""Token mixers as linear maps along time, for `contributions`.
 
     toeplitz   M = W_out F W_in, with the causal Toeplitz product F; a gate multiplies by its value
     lookup     M = W_out A S W_v, with A[t, s] = w[t - s] (q[t] . k[s]) and the short convolution S of

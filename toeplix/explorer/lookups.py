@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from toeplix.explorer.reach import MAX_POSITIONS
+from toeplix.explorer.contributions import MAX_POSITIONS
 from toeplix.mixers.lookup import LookupMixer
 from toeplix.model import LanguageModel, MixerLM
 from toeplix.ops import toeplitz_matrix

@@ -10,7 +10,7 @@ import torch
 
 from toeplix.checkpoint import WEIGHTS, load, require_numbers
 from toeplix.data import Tokenizer
-from toeplix.files import reading
+from toeplix.files import printable, reading
 from toeplix.inference.weight_layout import for_decoding
 from toeplix.mixers import quantized
 from toeplix.model import LanguageModel
@@ -28,6 +28,10 @@ class Pretrained(NamedTuple):
 def model_directory(directory: str | Path) -> Path:
     """Return the model directory: the given one, or `model/` of a run directory."""
     folder = Path(directory)
+    if folder.is_file():
+        raise NotADirectoryError(
+            f"{printable(folder)} is a file: give the directory of a run or of a model"
+        )
     here = any((folder / name).exists() for name in (WEIGHTS, f"{WEIGHTS}.index.json"))
     return folder if here or not (folder / "model").is_dir() else folder / "model"
 

@@ -32,6 +32,30 @@ GROUPS: dict[
     "lags": ("mean lag", "99% within", "nearest shift", "in 16 taps"),
 }
 
+MEANINGS = {  # what the columns hold, for the terminal; spectrum_page.py explains them on the page
+    "kind": "free or recurrent",
+    "taps": "number of taps; of a recurrent filter, free taps + decays",
+    "index": "minus the number of zeros of the filter inside the unit circle",
+    "z, noise": "distance from the mean index of independent noise, in standard deviations",
+    "z, start": "the same from the model's initialisation; at start: all initial filters have this index",
+    "margin": "fraction of the sum of |taps| that may change before the index can",
+    "proof": "certified, or why there is no index",
+    "eps-index": "minus the number of zeros r with |r|^n < 1e-6; n: taps, or the context if recurrent",
+    "rank": "singular values of the n x n matrix above 1e-6 of the largest",
+    "stable rank": "squared ratio of the Frobenius norm to the spectral norm",
+    "condition": "condition number of the n x n matrix",
+    "states": "of a recurrence with 1% error in the symbol; after 'of': those of the recurrent filter",
+    "mean lag": "weighted by energy, the square of a tap",
+    "99% within": "number of newest taps with 99% of the energy (the receptive field)",
+    "nearest shift": "lag of the largest tap (cosine similarity of that shift and the filter)",
+    "in 16 taps": "share of the energy in the first 16 taps",
+}
+
+
+def legend(columns: Iterable[str]) -> str:
+    """Return a line on each of the columns."""
+    return "\n".join(f"{column}: {MEANINGS[column]}" for column in columns)
+
 
 def cells(row: Row, columns: Iterable[str] = COLUMNS) -> list[str]:
     """Return the text of each column."""

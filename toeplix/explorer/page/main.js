@@ -4,13 +4,13 @@ import { ask, attempt, element, enter, find, forget } from "./dom.js";
 import { claims } from "./claims.js";
 import { filters } from "./filters.js";
 import { lookup } from "./lookup.js";
-import { reach } from "./reach.js";
+import { contributions } from "./contributions.js";
 import { runs } from "./runs.js";
 import { spectral } from "./spectral.js";
 import { weights } from "./weights.js";
 import { generate } from "./generate.js";
 
-const VIEWS = { runs, generate, weights, filters, spectral, reach, lookup, claims };
+const VIEWS = { runs, generate, weights, filters, spectral, contributions, lookup, claims };
 const mounted = {}; // name: { show(model), hide(), update(listing) }
 const names = Object.keys(VIEWS);
 const tabs = names.map((name) => find(`tab-${name}`));

@@ -136,9 +136,9 @@ export function whole(re, im) {
 }
 
 function plane(pen, width, height, curve, part, zoom) {
-  const reach = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-12);
+  const extent = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-12);
   let [left, right] = [Math.min(0, ...ends(curve.re)), Math.max(0, ...ends(curve.re))];
-  const tall = reach(curve.im);
+  const tall = extent(curve.im);
   const half = Math.max((right - left) / 2, tall) * 1.12;
   let centre = (left + right) / 2;
   let scale = Math.min(width, height) / 2 / half;
