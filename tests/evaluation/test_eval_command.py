@@ -242,10 +242,13 @@ def test_every_filter_has_its_row():
 
 
 def test_constant_answers():
-    targets = [{"target": each} for each in (0, 1, 1, 2)]
+    same = [("question", " no"), ("question", " yes"), ("question", " perhaps")]
+    targets = [{"target": each, "arguments": same} for each in (0, 1, 1, 2)]
     assert constant_answer("acc", targets) == 0.5
     assert constant_answer("mcc", targets) is None
-    assert constant_answer("acc", [{"target": "Paris"}]) is None
+    assert constant_answer("acc", [{"target": "Paris", "arguments": same}]) is None
+    other = {"target": 1, "arguments": [("question", " a"), ("question", " b")]}
+    assert constant_answer("acc", [*targets, other]) is None, "there is no such answer"
     assert constant_answer("acc", []) is None
 
 

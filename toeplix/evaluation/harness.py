@@ -304,11 +304,18 @@ def sample_error(metric: str, samples: Sequence[dict[str, Any]]) -> float | None
 
 
 def constant_answer(metric: str, samples: Sequence[dict[str, Any]]) -> float | None:
-    """Return the accuracy of the best constant choice; None for other metrics and free answers."""
+    """Return the accuracy of the best constant answer; None unless all questions share their choices."""
+    if metric != "acc" or len({_choices(sample) for sample in samples}) != 1:
+        return None
     targets = [sample.get("target") for sample in samples]
-    if metric != "acc" or not targets or not all(isinstance(each, int) for each in targets):
+    if not all(isinstance(each, int) for each in targets):
         return None
     return Counter(targets).most_common(1)[0][1] / len(targets)
+
+
+def _choices(sample: dict[str, Any]) -> tuple[str, ...]:
+    """Return the continuations that a question chooses from."""
+    return tuple(str(arguments[1]) for arguments in sample["arguments"])
 
 
 def by_question(metric: str, samples: Sequence[dict[str, Any]]) -> list[float] | None:
