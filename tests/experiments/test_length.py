@@ -28,19 +28,36 @@ def test_reading_in_chunks_is_the_full_forward(name, monkeypatch):
     torch.testing.assert_close(length.position_losses(mine, tokens), full.detach())
 
 
-def test_a_sliding_window_sees_the_context_and_no_more():
-    """One block that reads `context` positions: what lies further back changes no loss."""
+@pytest.mark.parametrize("name", length.COMPARED)
+def test_chunks_agree_beyond_the_context(name, monkeypatch):
+    mine = model(name)
+    tokens = torch.randint(0, 50, (4 * mine.config.context + 1,))
+    whole = length.position_losses(mine, tokens)
+    monkeypatch.setattr(length, "CHUNK", 3)
+    torch.testing.assert_close(length.position_losses(mine, tokens), whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "further"), {"free": 0, "hyena": 2, "recurrent": None, "llama": None}.items()
+)
+def test_how_far_back_one_block_sees(name, further):
+    """Free filters see the context, Hyena two more for its short convolution, the others everything."""
     case = length.cases(SCALES["smoke"], [])[0]
-    fields = vars(case) | {"settings": length.COMPARED["free"], "depth": 1}
+    fields = vars(case) | {"settings": length.COMPARED[name], "depth": 1}
     torch.manual_seed(0)
     mine = build(length.Case(**fields).config(50)).double().eval()
+    with torch.no_grad():
+        for weight in mine.parameters():  # decays begin with weights of zero
+            weight.add_(0.1 * torch.randn_like(weight))
     tokens = torch.randint(0, 50, (4 * case.context + 1,))
     other = tokens.clone()
     other[0] = (tokens[0] + 1) % 50
     losses, changed = (length.position_losses(mine, each) for each in (tokens, other))
-    seen = (losses - changed).abs() > 1e-9
-    assert seen[: case.context].any()
-    assert not seen[case.context :].any()
+    seen = (losses - changed).abs() > 1e-12
+    assert seen[0]
+    assert seen[case.context :].any() == (further != 0)
+    if further is not None:
+        assert not seen[case.context + further :].any()
 
 
 def test_means_skip_runs_without_a_reading():

@@ -3,8 +3,8 @@
 Models are trained on packed documents of the context's length and read validation text of up to 64 times
 as many tokens in one sequence. Recurrent filters are defined at every lag, free filters and those of
 Hyena are sliding windows of the context, and Llama meets distances that it was not trained on. The text
-is the reported half of the validation documents, one after the other, with their boundary tokens. Runs
-that only choose a learning rate do not read it.
+is the reported half of the validation documents, one after the other, with their boundary tokens. At
+scale desk, runs that only choose a learning rate do not read it.
 """
 
 from dataclasses import dataclass, replace
@@ -156,7 +156,7 @@ def figure(rows: list[LengthRow], published: list[Row]) -> Figure:
         places, means = list(by_position), list(by_position.values())
         ends |= set(places)
         axes.plot(places, [mean.value for mean in means], label=name, markersize=4, **looks[name])
-        if len(group) >= style.MIN_SEEDS:
+        if all(mean.dof >= style.MIN_SEEDS - 1 for mean in means):
             low, high = ([mean.low for mean in means], [mean.high for mean in means])
             axes.fill_between(places, low, high, color=looks[name]["color"], alpha=0.15, lw=0)
     style.plain_ticks(axes, ends)
