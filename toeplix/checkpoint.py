@@ -64,8 +64,9 @@ def save(
 ) -> Path:
     """Write a directory that `load` and Hugging Face's Auto classes read.
 
-    An earlier checkpoint and its tokenizer are replaced. Files of another origin are left alone; where
-    one is in the way, and in a token store, FileExistsError is raised and nothing is written.
+    An earlier checkpoint and its tokenizer are replaced: a directory whose config.json toeplix wrote.
+    Files of another origin are left alone; where one is in the way, and in a token store,
+    FileExistsError is raised and nothing is written.
 
     Args:
         model: any architecture.
@@ -77,16 +78,21 @@ def save(
     folder, config = Path(directory), model.config
     described = _description(model)
     kind = described["model_type"]
+    files: dict[str, bytes] = {}
+    numbers: dict[str, int] | None = None
+    if tokenizer is not None:
+        files, numbers = pretrained_files.tokenizer_files(Path(tokenizer), config.context)
     if not overwrite:
-        check_replaceable(folder, None if tokenizer is None else Path(tokenizer))
+        check_replaceable(folder, files, folder if tokenizer is None else Path(tokenizer))
     with ensure_directory(folder):
         pretrained_files.check_code(folder, kind)
-        metadata, numbers = {}, pretrained_files.known_numbers(folder)
+        metadata = {}
+        for name, data in files.items():
+            replace_file(folder / name, functools.partial(_write_bytes, data))
         if tokenizer is not None:
-            files, numbers = pretrained_files.tokenizer_files(Path(tokenizer), config.context)
-            for name, data in files.items():
-                replace_file(folder / name, functools.partial(_write_bytes, data))
             metadata["tokenizer"] = json.dumps(tokenizer_identity(folder))
+        if numbers is None:
+            numbers = pretrained_files.known_numbers(folder)
         ids = pretrained_files.token_ids(numbers, config.vocab)
         if tokenizer is None or pretrained_files.GENERATION_CONFIG not in files:
             pretrained_files.write_generation_config(folder, ids, described[VERSION])

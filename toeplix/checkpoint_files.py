@@ -23,7 +23,7 @@ from toeplix.files import (
     read_json,
     sha256,
 )
-from toeplix.pretrained_files import TOKENIZER_CONFIG, TOKENIZER_FILES, TOKENS
+from toeplix.pretrained_files import TOKENIZER_CONFIG, TOKENS
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 VERSION = "toeplix_version"  # in config.json
@@ -39,12 +39,14 @@ def is_checkpoint(described: Mapping[str, Any]) -> bool:
     )
 
 
-def check_replaceable(folder: Path, tokenizer: Path | None = None) -> None:
-    """Raise FileExistsError if `save` would replace files that toeplix did not write.
+def check_replaceable(folder: Path, tokenizer: Mapping[str, bytes], source: Path) -> None:
+    """Raise FileExistsError if `save` would replace files that are not those of a toeplix checkpoint.
 
     Args:
         folder: the directory to be written.
-        tokenizer: the directory of the tokenizer that `save` copies, if it does.
+        tokenizer: the files of the tokenizer that will be written. A `save` that was interrupted left
+            some of them, and no config.json yet.
+        source: the directory of which they are made, which may be the same.
     """
     remedy = "name another directory, or replace it by toeplix.save(..., overwrite=True)"
     if (folder / STORE_TOKENS).exists():
@@ -52,11 +54,13 @@ def check_replaceable(folder: Path, tokenizer: Path | None = None) -> None:
             f"{printable(folder)} is a token store, it holds {STORE_TOKENS}: name another directory, "
             "or write there all the same by toeplix.save(..., overwrite=True)"
         )
-    for name in _foreign(folder, tokenizer):
-        raise FileExistsError(f"{printable(folder / name)} was not written by toeplix: {remedy}")
+    for name in _foreign(folder, tokenizer, source):
+        raise FileExistsError(
+            f"{printable(folder / name)} is not that of a toeplix checkpoint: {remedy}"
+        )
 
 
-def _foreign(folder: Path, tokenizer: Path | None) -> Iterator[str]:
+def _foreign(folder: Path, tokenizer: Mapping[str, bytes], source: Path) -> Iterator[str]:
     """Yield the names of files that would be replaced and are not of an earlier checkpoint."""
     if _has_record(folder / CONFIG):
         return
@@ -66,16 +70,16 @@ def _foreign(folder: Path, tokenizer: Path | None) -> Iterator[str]:
         return
     if os.path.lexists(folder / WEIGHTS):
         yield WEIGHTS
-    if tokenizer is None:
-        return
-    for name in TOKENIZER_FILES:
-        source, target = tokenizer / name, folder / name
-        if source.is_file() and os.path.lexists(target) and not _equal(source, target):
+    for name, data in tokenizer.items():
+        target = folder / name
+        if os.path.lexists(target) and not (
+            target.is_file() and target.read_bytes() in (data, _content(source / name))
+        ):
             yield name
 
 
-def _equal(source: Path, target: Path) -> bool:
-    return target.is_file() and source.read_bytes() == target.read_bytes()
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() else None
 
 
 def _has_record(config: Path) -> bool:
@@ -117,7 +121,7 @@ def check_agreement(file: Path, config: Model, metadata: Mapping[str, str]) -> N
         if not isinstance(record, dict) or wanted | compat.model_record(record) != wanted:
             raise DamagedFile(
                 f"{beside} is damaged: its 'model' is not the one in {WEIGHTS}; "
-                "delete it, or write both again with toeplix.save"
+                "delete it, or write both again with toeplix.save(..., overwrite=True)"
             )
     if "tokenizer" not in metadata:
         return

@@ -76,7 +76,7 @@ def test_bad_input_is_one_line(trained, monkeypatch, capsys, arguments, message)
     ("arguments", "message"),
     [
         (("--text", "nope.txt"), "--text nope.txt: there is no such file"),
-        (("--text", "model"), "--text model: there is no such file"),
+        (("--text", "model"), "--text model: a directory; name a file"),
         (("page.html", "--text", "text.txt"), "page.html is a file: choose a directory"),
         (("page.html/x", "--text", "text.txt"), "page.html is a file: choose a directory"),
     ],

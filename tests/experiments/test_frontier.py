@@ -219,6 +219,8 @@ def test_the_table_compares_with_hyena_by_seed(rows):
         line["minus hyena at equal time"] for line in named.values() if line["FLOPs"] != last
     )
     assert named["mamba2", last]["minus hyena at equal time"] == "", "a scan without its kernels"
+    shown = frontier_rows.minus_at_equal_time(frontier.frontier(rows), "paper flat", "hyena")
+    assert named["paper flat", last]["minus hyena at equal time"] == shown != ""
 
 
 def timed(name, loss, times, steps=(100, 400), time_error=0.0):
@@ -254,6 +256,8 @@ def test_the_difference_at_equal_time_is_at_the_shorter_of_the_longest_runs():
     assert difference.high - difference.low < 1e-6, "seeds move both alike"
     assert frontier_rows.minus_at_equal_time(best, "hyena", "paper flat") == "0.500 (at 400)"
     assert frontier_rows.minus_at_equal_time(best, "mamba2", "hyena") == ""
+    late = timed("mamba2", (4.0, 3.0), (5.0, 5.0))  # its first run is longer than the last of flat
+    assert frontier_rows.at_equal_time(best | {"hyena": late}, "paper flat", "hyena") is None
     one = {400.0: best["paper flat"][400.0]}
     assert frontier_rows.at_equal_time(best | {"paper flat": one}, "paper flat", "hyena") is None
     # a time that is known to 10% is a loss that is known to 10% of a slope

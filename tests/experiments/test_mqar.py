@@ -97,6 +97,17 @@ def test_learning_rates_of_the_control_are_tried_one_after_the_other():
     ]
 
 
+def test_a_run_that_diverged_sets_no_limit():
+    first = [case for case in mqar.cases(DESK, []) if case.options["pairs"] == 4]
+    spoiled = row(first[0], 700) | {"diverged": "the loss is nan"}
+    (second,) = [
+        case
+        for case in mqar.cases(DESK, [spoiled])
+        if case.options["pairs"] == 4 and case.lr != first[0].lr
+    ]
+    assert second.limit is None
+
+
 def test_a_run_with_a_limit_is_the_beginning_of_the_same_run(tmp_path):
     case = replace(mqar.cases(SCALES["smoke"], [])[0], steps=60, lr=1e-2)
     long, short = (mqar.measure(replace(case, limit=limit), tmp_path) for limit in (None, 31))

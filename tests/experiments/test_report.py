@@ -240,6 +240,29 @@ def test_a_change_of_the_code_is_a_change(tmp_path, monkeypatch):
     assert cache.get("x", [], lambda: 3) == 3
 
 
+def test_no_rows_no_report(tmp_path):
+    document = tmp_path / "experiments.md"
+    document.write_text("earlier")
+    with pytest.raises(ValueError, match=r"there are no rows in .*nowhere: name"):
+        report.write(document, None, results=tmp_path / "nowhere", overwrite=True)
+    assert document.read_text() == "earlier"
+
+
+def test_texts_are_named_with_their_digests(tmp_path):
+    (tmp_path / "training").mkdir()
+    source = results_file("training", "desk", ROOT / "results").read_text().splitlines()[:2]
+    results_file("training", "desk", tmp_path).write_text("\n".join(source) + "\n")
+    (named,) = [line for line in report.markdown(tmp_path).splitlines() if "Texts, by name" in line]
+    assert named.endswith("`openstax@0af886875b72`.")
+    assert "Texts, by name" not in report.markdown(tmp_path / "nowhere")
+
+
+def test_a_number_that_two_comparisons_share_is_shown_once():
+    twice = Comparison(name="ratio", interval=Interval(0.5, 0.1, 0.9, 3), bound=1.0)
+    said = decide({"C20c": [twice, replace(twice, bound=-1.0, above=True)]})["C20c"]
+    assert (said.kind, said.ours.count("ratio")) == ("holds", 1)
+
+
 def test_no_rows_no_figure(tmp_path):
     with pytest.raises(ValueError, match="toeplix experiment run training --scale laptop"):
         report.draw("training", "laptop", results=tmp_path, figures=tmp_path)

@@ -84,9 +84,10 @@ def test_keys(checkpoint, tmp_path, monkeypatch, capsys, key):
 
 
 def test_a_key_file_that_is_none(checkpoint, tmp_path, monkeypatch, capsys):
-    for file in (tmp_path / "nope", tmp_path):
+    several = {tmp_path / "nope": "there is no such file", tmp_path: "a directory; name a file"}
+    for file, what in several.items():
         said = refused(monkeypatch, capsys, checkpoint, "--key-file", file)
-        assert f"--key-file {file}: there is no such file" in said
+        assert f"--key-file {file}: {what}" in said
 
 
 def test_a_key_without_end(checkpoint, monkeypatch, capsys):

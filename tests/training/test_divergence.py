@@ -60,10 +60,20 @@ def test_the_command_ends_with_status_2_and_one_line(store, tmp_path, monkeypatc
 
 
 def test_weights_that_are_not_finite(store, tmp_path, monkeypatch):
-    """Even where the loss does not read them."""
-    monkeypatch.setattr(loop.distributed, "finite", lambda weights: False)
+    """Even where the loss does not read them: the embedding of a token that the batch does not have."""
+    step = loop.Training._step
+
+    def spoil(self, asked):
+        stop = step(self, asked)
+        seen = {int(token) for part in self.parts for token in part["tokens"].flatten()}
+        unseen = next(each for each in range(self.run.model.vocab) if each not in seen)
+        with torch.no_grad():
+            self.model.embedding.weight[unseen] = math.nan
+        return stop
+
+    monkeypatch.setattr(loop.Training, "_step", spoil)
     with pytest.raises(Diverged, match="the update left weights that are not finite at step 1 "):
-        fit(toy_run(store, save_every=1), tmp_path)
+        fit(toy_run(store, save_every=1, batch=1), tmp_path)
     assert not (tmp_path / "checkpoints").exists()
 
 

@@ -118,7 +118,7 @@ def explained(problem: BaseException) -> tuple[int, str]:
 
 
 def _see(problem: Exception) -> str:
-    """Return where to read on if a command needs arguments and was given none, or not all."""
+    """Return where to read on if a command was given no arguments, or lacks a positional one."""
     context = getattr(problem, "ctx", None)
     command = getattr(context, "command", None)
     if context is None or command is None or getattr(command, "commands", None):
@@ -190,8 +190,9 @@ def _traceback(problem: BaseException) -> str:
 def _words(problem: BaseException) -> str:
     try:
         if isinstance(problem, OSError) and problem.errno and problem.strerror:
-            named = problem.filename is not None
-            return f"{problem.filename}: {problem.strerror}" if named else problem.strerror
+            # of two files the second is the target; the first may be a temporary one
+            name = problem.filename if problem.filename2 is None else problem.filename2
+            return problem.strerror if name is None else f"{name}: {problem.strerror}"
         # PyTorch appends the stack of its own language
         text = str(problem).partition("\nException raised from")[0]
         return text or type(problem).__name__

@@ -98,7 +98,7 @@ def _plan(
         console.print(table)
 
 
-plan = with_settings(_plan)
+plan = with_settings(_plan, default="the run's")
 
 
 def _lines(found: dict[str, Any], gpu: bool) -> dict[str, str]:

@@ -44,7 +44,8 @@ def quantize(
 
     check_scheme(to)
     if text is not None and (text.is_dir() or not text.exists()):
-        raise FileNotFoundError(f"--text {text}: there is no such file")
+        what = "a directory; name a file" if text.is_dir() else "there is no such file"
+        raise FileNotFoundError(f"--text {text}: {what}")
     # better now than after the comparison
     with nullcontext() if directory is None else ensure_directory(directory):
         if directory is not None and any(directory.iterdir()) and not overwrite:
@@ -70,8 +71,13 @@ def _compare_and_save(
     quantized = copy.deepcopy(found.model)
     quantization.quantize(quantized, to)
     start = sample.tokens[: found.model.config.context] if sample else [found.tokenizer.start]
-    _check_logits(found.model, start, f"{model}")
-    _check_logits(quantized, start, f"{model} in {to}")
+    if not _finite_logits(found.model, start):
+        raise ValueError(
+            f"{model}: the logits are not finite, training diverged; give an earlier checkpoint of "
+            "the run, or train again with a lower lr"
+        )
+    if not _finite_logits(quantized, start):
+        raise ValueError(f"{model}: the logits are not finite in {to}; choose another --to")
     before, after = (quantization.weight_bytes(each)[0] / 1e6 for each in (found.model, quantized))
     print(f"weights: {before:.1f} MB, in {to} {after:.1f} MB")
     if sample is not None:
@@ -91,17 +97,12 @@ def _compare_and_save(
         print(quantization.save_quantized(quantized, source, directory, overwrite=overwrite))
 
 
-def _check_logits(model: "LanguageModel", tokens: list[int], name: str) -> None:
-    """Reject a model that diverged, which may have finite weights and logits that are not."""
+def _finite_logits(model: "LanguageModel", tokens: list[int]) -> bool:
+    """Return whether logits are finite; weights are, even of a model that diverged."""
     import torch
 
     with torch.no_grad():
-        finite = bool(torch.isfinite(model(torch.tensor([tokens]))).all())
-    if not finite:
-        raise ValueError(
-            f"{name}: the logits are not finite, training diverged; give an earlier checkpoint of "
-            "the run, or train again with a lower lr"
-        )
+        return bool(torch.isfinite(model(torch.tensor([tokens]))).all())
 
 
 def _signed(difference: float) -> str:

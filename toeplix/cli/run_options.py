@@ -56,8 +56,11 @@ MODEL_HELP = {
 }
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command as typer reads it, with its keyword arguments `**settings` spelled out."""
+def with_settings(command: Callable[..., None], default: str = "") -> Callable[..., None]:
+    """Return a command as typer reads it, with its keyword arguments `**settings` spelled out.
+
+    `default` says in the help what counts where an option is left out, if not the field's own default.
+    """
     signature = inspect.signature(command)
     fixed = [each for each in signature.parameters.values() if each.name != "settings"]
 
@@ -66,7 +69,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     spelled_out.__name__, spelled_out.__doc__ = command.__name__.lstrip("_"), command.__doc__
     keyword = inspect.Parameter.KEYWORD_ONLY
-    ordered = [each.replace(kind=keyword) for each in fixed] + _options()
+    ordered = [each.replace(kind=keyword) for each in fixed] + _options(default)
     spelled_out.__signature__ = signature.replace(parameters=ordered)  # type: ignore[attr-defined]
     spelled_out.__annotations__ = {each.name: each.annotation for each in ordered}
     return spelled_out
@@ -80,7 +83,7 @@ def given_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _options() -> list[inspect.Parameter]:
+def _options(default: str) -> list[inspect.Parameter]:
     """A parameter for every setting; left out means: as in the file, the preset, or by default."""
     described = [
         (field, text, panel)
@@ -97,7 +100,7 @@ def _options() -> list[inspect.Parameter]:
         if panel == "Model" and field.name in MODEL_CHOICES:
             text = f"{text} One of {', '.join(MODEL_CHOICES[field.name])}."
         if field.name != "vocab":
-            text = f"{text} [dim]\\[default: {_shown(field.default)}][/dim]"
+            text = f"{text} [dim]\\[default: {default or _shown(field.default)}][/dim]"
         option = typer.Option(help=text, rich_help_panel=panel, show_default=False)
         plain = str if field.name == "blocks" else field.type
         kind: Any = Optional[plain]  # noqa: UP045 - of a value, not of a type

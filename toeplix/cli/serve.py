@@ -101,7 +101,8 @@ def _key(file: Path | None) -> str | None:
         key = os.environ.get(KEY)
     else:
         if file.is_dir() or not file.exists():
-            raise FileNotFoundError(f"--key-file {file}: there is no such file")
+            what = "a directory; name a file" if file.is_dir() else "there is no such file"
+            raise FileNotFoundError(f"--key-file {file}: {what}")
         with open(file, "rb") as opened:  # of any kind and size
             key = opened.read(MAX_KEY + 2).decode("latin-1")
     where = f"${KEY}" if file is None else printable(file)

@@ -57,7 +57,10 @@ from toeplix.experiments.engine.style import Figure
 from toeplix.experiments.engine.thresholds import MIN_STANDARD_ERRORS
 
 CLAIMS, MEASURES_TIME = ("C14",), False
-COST = "25 minutes on two cores with --jobs 2, after `training`; data in $TOEPLIX_BENCHMARKS"
+COST = (
+    "25 minutes on two cores with --jobs 2, after `training`, at scale desk 40 minutes; data in "
+    "$TOEPLIX_BENCHMARKS"
+)
 COMPUTE = "compute"  # the part of `training` whose models are evaluated
 QUESTION_LIMIT = {"paper": None, "desk": 200, "laptop": 100, "smoke": 2}  # questions per task
 # at scale desk: at scale laptop more than half of the prompts of all other tasks were truncated

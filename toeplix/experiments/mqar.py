@@ -121,9 +121,8 @@ def _control_cases(scale: Scale, setting: Setting, rows: list[TaskRow]) -> list[
     """Return the runs of the control: other seeds only if the first solves the setting."""
     control, first = _case(scale, CONTROL, setting), scale.seeds[0]
     tried = {row["lr"]: row for row in _rows_of(control, rows) if row["seed"] == first}
-    fastest = min(
-        (steps for row in tried.values() if (steps := row.get("tune_solved"))), default=None
-    )
+    whole = [row for row in tried.values() if row.get("diverged") is None]
+    fastest = min((steps for row in whole if (steps := row.get("tune_solved"))), default=None)
     found: list[Case] = []
     missing: list[Case] = []
     for case in tuned([control], replace(scale, seeds=(first,)), rows, RATES):

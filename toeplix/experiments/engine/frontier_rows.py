@@ -182,12 +182,15 @@ def at_equal_time(best: Frontier, name: str, other: str) -> tuple[float, interva
 
     The time is that of the shorter of their runs of the largest budget, so that nothing is extrapolated.
     Widths are those that are best at equal FLOPs; a model that is best at another width at equal time
-    has a loss that is too high here. None without two budgets and a shared seed.
+    has a loss that is too high here. None without two budgets and a shared seed, and where one of them
+    has no run as short as that.
     """
     budgets = [best.get(each, {}) for each in (name, other)]
     if min(map(len, budgets)) < 2:
         return None
     time = min(_time(several[max(several)]) for several in budgets)
+    if any(time < min(map(_time, several.values())) for several in budgets):
+        return None
     here, there = (at_time(several, time) for several in budgets)
     if not set(here) & set(there):
         return None
