@@ -39,7 +39,7 @@ MEANINGS = {  # what the columns hold, for the terminal; spectrum_page.py explai
     "z, noise": "distance from the mean index of independent noise, in standard deviations",
     "z, start": "the same from the model's initialisation; at start: all initial filters have this index",
     "margin": "fraction of the sum of |taps| that may change before the index can",
-    "proof": "certified, or why there is no index",
+    "proof": "whether the index is proved, or why there is none",
     "eps-index": "minus the number of zeros r with |r|^n < 1e-6; n: taps, or the context if recurrent",
     "rank": "singular values of the n x n matrix above 1e-6 of the largest",
     "stable rank": "squared ratio of the Frobenius norm to the spectral norm",
