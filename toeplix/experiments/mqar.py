@@ -32,7 +32,7 @@ from toeplix.experiments.engine.thresholds import TARGET_ACCURACY
 
 CLAIMS: tuple[str, ...] = ()
 MEASURES_TIME = False
-COST = "20 minutes on two cores with --jobs 2; at scale desk 90 minutes"
+COST = "20 minutes on two cores with --jobs 2; at scale desk two hours"
 RATES = (2e-3, 4e-3)
 CONTROL = "llama"
 NAMES = ("hybrid", "toeplitz", "paper flat", "hyena", "mamba2")
