@@ -125,7 +125,9 @@ def test_what_the_command_refuses(checkpoint, tmp_path, monkeypatch, capsys, ser
     empty = tmp_path / "key"
     empty.write_text("\n")
     assert "holds no key" in refused(monkeypatch, capsys, checkpoint, "--key-file", empty)
-    assert "there is no such file" in refused(monkeypatch, capsys, checkpoint, "--key-file", tmp_path / "x")
+    assert "there is no such file" in refused(
+        monkeypatch, capsys, checkpoint, "--key-file", tmp_path / "x"
+    )
     port = server.url.rpartition(":")[2]
     monkeypatch.setattr("sys.argv", ["toeplix", "serve", str(checkpoint), "--port", port])
     with pytest.raises(SystemExit) as leaving:
