@@ -8,7 +8,8 @@ import torch
 
 from tests.distributed_worker import WAYS
 from tests.kill_worker import contents
-from tests.training.test_loop import ARGUMENTS, ROOT, call, losses, rows
+from tests.training.test_loop import ROOT, losses, rows
+from tests.training.test_train_command import ARGUMENTS, call
 from toeplix import load
 
 pytestmark = pytest.mark.slow

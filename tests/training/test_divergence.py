@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tests.toy import toy_run
-from tests.training.test_loop import ARGUMENTS, ROOT, call, interrupt
+from tests.training.test_loop import ROOT, interrupt
+from tests.training.test_train_command import ARGUMENTS, call
 from toeplix import load, save
 from toeplix.cli.main import main
 from toeplix.training import divergence, loop

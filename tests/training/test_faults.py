@@ -8,7 +8,8 @@ import pytest
 
 from tests.kill_worker import contents
 from tests.toy import toy_lines, toy_run
-from tests.training.test_loop import ARGUMENTS, call, interrupt, rows, small_files, spoil
+from tests.training.test_loop import interrupt, rows, small_files, spoil
+from tests.training.test_train_command import ARGUMENTS, call
 from toeplix import load
 from toeplix.files import DamagedFile, sha256
 from toeplix.files.tensors import read_file, save_file

@@ -7,7 +7,8 @@ import pytest
 
 from tests.kill_worker import contents
 from tests.toy import toy_lines, toy_run
-from tests.training.test_loop import ARGUMENTS, call, interrupt
+from tests.training.test_loop import interrupt
+from tests.training.test_train_command import ARGUMENTS, call
 from toeplix.data import Recipe, build
 from toeplix.training.loop import fit
 from toeplix.training.run_directory import check_data, recorded_run

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.training.sequence_worker import WAYS
-from tests.training.test_loop import ARGUMENTS, ROOT, call, losses, rows
+from tests.training.test_loop import ROOT, losses, rows
+from tests.training.test_train_command import ARGUMENTS, call
 from toeplix import Model, load
 from toeplix.training.preflight import check_run
 from toeplix.training.processes import Processes
